@@ -1,0 +1,44 @@
+"""The contract between the node agent and the ranks, the same for the bundled runtime and for any user's command.
+
+Files (all local to the node):
+- A checkpoint is a folder `$GODWIT_CHECKPOINT_DIR/<step>` in which `manifest.json` appears last, by rename. The agent
+  uploads it under `<step>-<fence>`. A command that does not write manifests may instead write the folder elsewhere on the
+  same file system and rename it to `$GODWIT_CHECKPOINT_DIR/<step>`: the agent then hashes it and writes the manifest.
+- `$GODWIT_RESUME_DIR` holds the verified checkpoint to resume from; it is unset when there is none.
+- `$GODWIT_METRICS_FILE` takes one JSON object a line from rank 0: `{"step": 12, "loss/train": 3.2, ...}`.
+- `$GODWIT_OUTPUT_DIR`: whatever is there at the end is kept as the job's outputs.
+
+Signals: SIGUSR1 means "checkpoint now, go on"; SIGTERM means "checkpoint, then exit". A command started by `run:` whose
+default handling is to die of SIGTERM counts as drained.
+
+Exit codes: see `ExitCode`; every other code is an error of the user's code.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    COMPLETED = 0
+    DRAINED = 75
+    """EX_TEMPFAIL of sysexits.h: stopped at a checkpoint because it was asked to; resume me."""
+    INFRASTRUCTURE = 79
+    """The machine, not the code, is at fault (a lost peer, a failed device): relaunch me."""
+    NO_USABLE_CHECKPOINT = 80
+    """Checkpoints were promised and none could be used. Never step 0 in silence."""
+
+
+JOB_ID = "GODWIT_JOB_ID"
+ATTEMPT_ID = "GODWIT_ATTEMPT_ID"
+FENCE = "GODWIT_FENCE"
+NODE_RANK = "GODWIT_NODE_RANK"
+NUM_NODES = "GODWIT_NUM_NODES"
+CHECKPOINT_DIR = "GODWIT_CHECKPOINT_DIR"
+RESUME_DIR = "GODWIT_RESUME_DIR"
+METRICS_FILE = "GODWIT_METRICS_FILE"
+OUTPUT_DIR = "GODWIT_OUTPUT_DIR"
+TRAIN_SPEC_FILE = "GODWIT_TRAIN_SPEC_FILE"
+CHECKPOINT_EVERY_STEPS = "GODWIT_CHECKPOINT_EVERY_STEPS"
+CHECKPOINT_EVERY_SECONDS = "GODWIT_CHECKPOINT_EVERY_SECONDS"
+CACHE_DIR = "GODWIT_CACHE_DIR"

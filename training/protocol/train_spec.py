@@ -1,0 +1,96 @@
+"""The train spec: what the bundled runtime trains, on what, and for how long."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from training.protocol.base import Text, Value
+
+Probability = Annotated[float, Field(ge=0, le=1)]
+Path = Annotated[Text, Field(min_length=1, max_length=1024)]
+
+
+class Precision(StrEnum):
+    BF16 = "bf16"
+    FP32 = "fp32"
+
+
+class ModelSpec(Value):
+    """A decoder-only transformer's shape. Sizes that a recipe sets may be overridden one by one."""
+
+    d_model: int = Field(ge=8, le=65_536)
+    num_layers: int = Field(ge=1, le=1024)
+    num_heads: int = Field(ge=1, le=1024)
+    context_length: int = Field(ge=8, le=1_048_576)
+    vocab_size: int = Field(ge=257, le=1_000_000)
+    positions: Literal["learned", "rotary"] = "rotary"
+    norm: Literal["layer_norm", "rms_norm"] = "rms_norm"
+    dropout: Probability = 0.0
+    is_tied: bool = Field(default=True, description="input and output embeddings share their weights")
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> Self:
+        if self.d_model % self.num_heads:
+            raise ValueError(f"num_heads={self.num_heads} must divide d_model={self.d_model}")
+        if self.positions == "rotary" and (self.d_model // self.num_heads) % 2:
+            raise ValueError("rotary positions need an even head size (d_model / num_heads)")
+        return self
+
+
+class DataSpec(Value):
+    """Where the tokens come from.
+
+    `source` is a folder or file of text on the node, or `stdlib` for the sources of the node's own Python. Text is
+    tokenised once into packed binary shards, kept in `cache`.
+    """
+
+    source: Path = "stdlib"
+    include: tuple[Text, ...] = Field(default=("*.py",), max_length=64)
+    max_bytes: int | None = Field(default=None, ge=1024, description="read no more than this much text")
+    validation_share: float = Field(default=0.05, gt=0, lt=0.5)
+    seed: int = Field(default=0, ge=0, le=2**32 - 1)
+
+
+class AdamWSpec(Value):
+    name: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(gt=0, le=10)
+    betas: tuple[Probability, Probability] = (0.9, 0.95)
+    epsilon: float = Field(default=1e-8, gt=0, le=1)
+    weight_decay: float = Field(default=0.1, ge=0, le=10)
+
+
+class ScheduleSpec(Value):
+    """Learning rate as a pure function of the step: linear warm-up, then cosine down to `min_lr_ratio`."""
+
+    name: Literal["cosine", "constant"] = "cosine"
+    warmup_steps: int = Field(default=0, ge=0, le=10_000_000)
+    min_lr_ratio: Probability = 0.1
+
+
+class TrainSpec(Value):
+    """One run of the bundled runtime. The horizon is `steps`; tokens a step are batch x accumulation x world x context."""
+
+    recipe: Annotated[Text, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
+    model: dict[str, int | float | bool | str] = Field(
+        default_factory=dict, max_length=32, description="fields of the recipe's model to override"
+    )
+    data: DataSpec = DataSpec()
+    optimizer: AdamWSpec | None = Field(default=None, description="none takes the recipe's")
+    schedule: ScheduleSpec | None = Field(default=None, description="none takes the recipe's")
+    steps: int = Field(ge=1, le=100_000_000)
+    micro_batch_size: int = Field(default=8, ge=1, le=65_536, description="sequences a rank and a forward pass")
+    accumulation: int = Field(default=1, ge=1, le=65_536)
+    clip_norm: float | None = Field(default=1.0, gt=0)
+    precision: Precision = Precision.FP32
+    plan: Literal["auto", "single", "ddp"] = "auto"
+    seed: int = Field(default=0, ge=0, le=2**32 - 1)
+    log_interval: int = Field(default=1, ge=1, le=1_000_000, description="steps between metrics")
+    eval_interval: int = Field(default=100, ge=1, le=10_000_000, description="steps between validations")
+    eval_batches: int = Field(default=8, ge=1, le=100_000)
+    sample_prompt: Annotated[Text, Field(max_length=4096)] | None = Field(
+        default=None, description="text to continue at the end; the sample is an output"
+    )
+    sample_tokens: int = Field(default=128, ge=1, le=4096)
