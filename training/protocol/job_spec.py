@@ -95,7 +95,9 @@ class JobSpec(Value):
     setup: Annotated[Text, Field(max_length=65_536)] | None = Field(
         default=None, description="a shell command, run once on every node before the ranks"
     )
-    workdir: Sha256 | None = Field(default=None, description="digest of an uploaded bundle; the CLI takes a folder here")
+    workdir: Sha256 | None = Field(
+        default=None, description="digest of an uploaded bundle; the CLI takes a folder here"
+    )
     env: dict[EnvName, EnvValue] = Field(default_factory=dict, max_length=256)
     secrets: dict[EnvName, SecretStr] = Field(default_factory=dict, max_length=64, description="write-only environment")
     outputs: tuple[OutputGlob, ...] = Field(default=(), max_length=64, description="files kept at the end, by pattern")
