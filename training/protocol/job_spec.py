@@ -61,7 +61,7 @@ class CheckpointPolicy(Value):
 
 
 class RecoveryLimits(Value):
-    """How often a job is relaunched. Preemptions are not limited; infrastructure faults in a row without a kept step are.
+    """How often a job is relaunched. Preemptions have no limit; infrastructure faults without a kept step between do.
 
     An error of the user's code is never relaunched.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from training.protocol.base import Sha256, Text, Value
 
@@ -13,16 +13,22 @@ MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 8 * 1024 * 1024
 
 
+def _inside(path: str) -> str:
+    if path.startswith("/") or any(part in ("", ".", "..") for part in path.split("/")):
+        raise ValueError("must be a relative path inside the checkpoint")
+    return path
+
+
 class ManifestFile(Value):
     """One file of a checkpoint; `path` is relative to the checkpoint and has no `..`."""
 
-    path: Annotated[Text, Field(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|$))[A-Za-z0-9._/=+-]{1,512}$")]
+    path: Annotated[Text, Field(pattern=r"^[A-Za-z0-9._/=+-]{1,512}$"), AfterValidator(_inside)]
     size_bytes: int = Field(ge=0)
     sha256: Sha256
 
 
 class Manifest(Value):
-    """What a checkpoint holds. `step` counts finished optimiser steps: a run that resumes here computes step + 1 next."""
+    """What a checkpoint holds. `step` counts finished optimiser steps: a resumed run computes step + 1 next."""
 
     version: int = 1
     step: int = Field(ge=0)

@@ -1,9 +1,9 @@
 """The contract between the node agent and the ranks, the same for the bundled runtime and for any user's command.
 
 Files (all local to the node):
-- A checkpoint is a folder `$GODWIT_CHECKPOINT_DIR/<step>` in which `manifest.json` appears last, by rename. The agent
-  uploads it under `<step>-<fence>`. A command that does not write manifests may instead write the folder elsewhere on the
-  same file system and rename it to `$GODWIT_CHECKPOINT_DIR/<step>`: the agent then hashes it and writes the manifest.
+- A checkpoint is a folder `$GODWIT_CHECKPOINT_DIR/<step>` that appears by rename with its `manifest.json`. The agent
+  uploads it under `<step>-<fence>`. A command that writes no manifests renames a finished folder of any files to
+  `$GODWIT_CHECKPOINT_DIR/<step>`: the agent then hashes it and writes the manifest.
 - `$GODWIT_RESUME_DIR` holds the verified checkpoint to resume from; it is unset when there is none.
 - `$GODWIT_METRICS_FILE` takes one JSON object a line from rank 0: `{"step": 12, "loss/train": 3.2, ...}`.
 - `$GODWIT_OUTPUT_DIR`: whatever is there at the end is kept as the job's outputs.

@@ -71,7 +71,7 @@ class ScheduleSpec(Value):
 
 
 class TrainSpec(Value):
-    """One run of the bundled runtime. The horizon is `steps`; tokens a step are batch x accumulation x world x context."""
+    """One run of the bundled runtime. The horizon is `steps`; batch x accumulation x world x context tokens each."""
 
     recipe: Annotated[Text, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
     model: dict[str, int | float | bool | str] = Field(

@@ -1,0 +1,40 @@
+"""Money: exact US dollars. Decimal in Python, whole nano-dollars in the databases."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
+
+NANO = Decimal(1_000_000_000)
+_HOUR = timedelta(hours=1)
+_EXACT = Context(prec=60)
+
+
+def to_nano(amount: Decimal) -> int:
+    """Dollars to nano-dollars, half to even. Errors: ValueError unless finite."""
+    if not amount.is_finite():
+        raise ValueError(f"{amount} is not an amount of money")
+    return int(_EXACT.multiply(amount, NANO).to_integral_value(ROUND_HALF_EVEN))
+
+
+def from_nano(nano: int) -> Decimal:
+    """Nano-dollars to dollars, exact."""
+    return _EXACT.divide(Decimal(nano), NANO)
+
+
+def hourly_cost(hourly_nano: int, duration: timedelta, num_nodes: int = 1) -> int:
+    """Nano-dollars for `num_nodes` at `hourly_nano` each, rounded up to the nano-dollar.
+
+    Rounding up keeps every reservation at least as large as the sum of the accruals that it covers: a reservation is made
+    for one span, and `split_cost` cuts that span without ever exceeding it.
+    """
+    exact = Decimal(hourly_nano) * num_nodes * (duration // timedelta(microseconds=1))
+    return int((exact / Decimal(_HOUR // timedelta(microseconds=1))).to_integral_value(ROUND_CEILING))
+
+
+def format_usd(nano: int, places: int = 2) -> str:
+    """`$1,234.56`. Amounts under a cent that are not zero show as much as tells them from zero."""
+    amount = from_nano(nano)
+    if amount and abs(amount) < Decimal("0.01"):
+        places = max(places, 4)
+    return f"-${-amount:,.{places}f}" if amount < 0 else f"${amount:,.{places}f}"

@@ -1,0 +1,1 @@
+"""The Celery workers: reconcile, provision, price, bill, deliver, sweep."""

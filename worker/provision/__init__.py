@@ -1,0 +1,1 @@
+"""Provisioners: the four verbs on clusters, behind one protocol."""
