@@ -1,1 +1,4 @@
-"""The functional core: frozen values and pure functions. Standard library only; no I/O and no clock (time is an argument)."""
+"""The functional core: frozen values and pure functions.
+
+Standard library only; no I/O and no clock (time is an argument).
+"""

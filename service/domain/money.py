@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Context, Decimal
+from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 NANO = Decimal(1_000_000_000)
 _HOUR = timedelta(hours=1)
@@ -22,14 +22,22 @@ def from_nano(nano: int) -> Decimal:
     return _EXACT.divide(Decimal(nano), NANO)
 
 
-def hourly_cost(hourly_nano: int, duration: timedelta, num_nodes: int = 1) -> int:
-    """Nano-dollars for `num_nodes` at `hourly_nano` each, rounded up to the nano-dollar.
+def accrued_nano(hourly_nano: int, duration: timedelta, num_nodes: int = 1) -> int:
+    """Nano-dollars that a window cost, rounded down."""
+    return hourly_nano * num_nodes * _microseconds(duration) // _microseconds(_HOUR)
 
-    Rounding up keeps every reservation at least as large as the sum of the accruals that it covers: a reservation is made
-    for one span, and `split_cost` cuts that span without ever exceeding it.
+
+def reserved_nano(hourly_nano: int, duration: timedelta, num_nodes: int = 1) -> int:
+    """Nano-dollars to hold for a span, rounded up; none for a span that is over.
+
+    The opposite roundings make a reservation cover its accruals exactly: floor(a) + ceil(b) <= ceil(a + b), so cutting a
+    span into windows never moves spent + reserved up.
     """
-    exact = Decimal(hourly_nano) * num_nodes * (duration // timedelta(microseconds=1))
-    return int((exact / Decimal(_HOUR // timedelta(microseconds=1))).to_integral_value(ROUND_CEILING))
+    return -(-hourly_nano * num_nodes * max(0, _microseconds(duration)) // _microseconds(_HOUR))
+
+
+def _microseconds(duration: timedelta) -> int:
+    return duration // timedelta(microseconds=1)
 
 
 def format_usd(nano: int, places: int = 2) -> str:

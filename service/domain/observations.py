@@ -31,8 +31,8 @@ class Strength(IntEnum):
 class Observation:
     """A provisioner's answer about one cluster.
 
-    `is_preempted` is None when the provider does not say why nodes ended. `created_at` and `ended_at` are the provider's,
-    for billing. `failure` is the provider's reason for a launch that came to nothing (`no_capacity`, or its words).
+    `is_preempted` is None when the provider does not say why nodes ended. `created_at` and `ended_at` are the
+    provider's, for billing. `failure` is the provider's reason for a launch that came to nothing (`no_capacity`, or its words).
     """
 
     cluster_name: str

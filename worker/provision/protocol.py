@@ -32,9 +32,9 @@ class LaunchRefused(ProvisionError):
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
-    """One cluster: `num_nodes` equal nodes of one offer, all or nothing. `specs` has one launch spec a node, by node rank.
+    """One cluster: equal nodes of one offer, all or nothing. `specs` has one launch spec a node, by node rank.
 
-    `environment` holds the node token and the job's secrets; it must reach the nodes' environment and no log or listing.
+    `environment` holds the node token and the job's secrets; it reaches the nodes' environment and no log or listing.
     `ceiling_hourly_nano` is the most that a node and hour may cost: the provider is told where it can be.
     """
 
@@ -51,7 +51,7 @@ class Provisioner(Protocol):
     """Errors of every verb: ProviderUnavailable."""
 
     def launch(self, request: LaunchRequest) -> None:
-        """Start the cluster. A name that exists already is success and changes nothing. Errors: NoCapacity, LaunchRefused."""
+        """Start the cluster. A name that exists is success and changes nothing. Errors: NoCapacity, LaunchRefused."""
         ...
 
     def observe(self, cluster_name: str, *, is_forced: bool = False) -> Observation:
@@ -80,5 +80,5 @@ class Interruptible(Protocol):
     """A provisioner that can take a node away on purpose, for drills."""
 
     def interrupt(self, cluster_name: str, node_rank: int, *, has_notice: bool) -> None:
-        """Preempt one node, after an interruption notice or by SIGKILL at once. Errors: ProvisionError when there is none."""
+        """Preempt one node, after an interruption notice or by SIGKILL at once. Errors: ProvisionError when absent."""
         ...

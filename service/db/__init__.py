@@ -1,0 +1,1 @@
+"""Models, sessions and claims: the one place that knows both databases."""
