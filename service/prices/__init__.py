@@ -1,0 +1,1 @@
+"""The price book: every offer, its price now and its history."""
