@@ -132,6 +132,7 @@ class Attempt(Base):
     launch_tries: Mapped[int] = mapped_column(default=0)
     launch_failure: Mapped[str | None]
     launch_detail: Mapped[str | None] = mapped_column(String(2000))
+    tried_at: Mapped[datetime | None]
     next_try_at: Mapped[datetime | None]
     up_at: Mapped[datetime | None]
     first_step_at: Mapped[datetime | None]

@@ -44,6 +44,7 @@ class StatusReason(StrEnum):
     LAUNCH_RATE = "launch_rate"
     PRICE_UNKNOWN = "price_unknown"
     BUDGET_EXHAUSTED = "budget_exhausted"
+    BUDGET_RESERVED = "budget_reserved"
     USER_PAUSED = "user_paused"
     PREEMPTED = "preempted"
     NODE_LOST = "node_lost"

@@ -20,6 +20,10 @@ class Terms:
     quote_stale: timedelta = timedelta(hours=24)
     min_grant_share: float = 0.25
     """The smallest grant worth giving, as a share of a full one. Less money than that is a refusal."""
+    settle: timedelta = timedelta(seconds=3)
+    """How long a gang's failed rank is held against the provider's word on its peers before it is judged."""
+    visibility: timedelta = timedelta(minutes=1)
+    """How late a provider may show a cluster that it has begun to make."""
     backoff: timedelta = timedelta(seconds=5)
     backoff_limit: timedelta = timedelta(minutes=10)
     unavailable: timedelta = timedelta(minutes=2)
