@@ -1,0 +1,1 @@
+"""Keeps the price book fresh."""
