@@ -27,7 +27,10 @@ class ModelSpec(Value):
     context_length: int = Field(ge=8, le=1_048_576)
     vocab_size: int = Field(ge=257, le=1_000_000)
     positions: Literal["learned", "rotary"] = "rotary"
-    norm: Literal["layer_norm", "rms_norm"] = "rms_norm"
+    norm: Literal["layer_norm", "rms_norm"] = Field(
+        default="rms_norm", description="layer_norm goes with biases, as in GPT-2; rms_norm without, as in Llama"
+    )
+    activation: Literal["gelu", "swiglu"] = "gelu"
     dropout: Probability = 0.0
     is_tied: bool = Field(default=True, description="input and output embeddings share their weights")
 

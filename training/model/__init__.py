@@ -1,0 +1,1 @@
+"""Models: decoder-only transformers of every shape that a ModelSpec can name."""
