@@ -1,0 +1,1 @@
+"""A typed client of the public API: what the command line uses, and anyone else may."""
