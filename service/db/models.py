@@ -126,7 +126,6 @@ class Attempt(Base):
     hourly_nano: Mapped[int]
     """The quote at the launch, for display; accrual reads the price book."""
     on_demand_hourly_nano: Mapped[int]
-    candidates: Mapped[dict[str, Any]] = mapped_column(default=dict)
     intended_at: Mapped[datetime]
     launched_at: Mapped[datetime | None]
     launch_tries: Mapped[int] = mapped_column(default=0)

@@ -64,14 +64,10 @@ def is_fenced_off(attempt: AttemptView, *, now: datetime, terms: Terms) -> bool:
 def _judge_terminating(attempt: AttemptView, now: datetime, terms: Terms) -> AttemptChange:
     if is_surely_gone(attempt, now=now, terms=terms):
         ended_at = attempt.observation.ended_at if attempt.observation else None
-        return AttemptChange(
-            fence=attempt.fence, state=AttemptState.GONE, cause=attempt.cause, gone_at=ended_at or now
-        )
+        return AttemptChange(fence=attempt.fence, state=AttemptState.GONE, cause=attempt.cause, gone_at=ended_at or now)
     since = attempt.terminating_at or now
     is_late = now > since + terms.teardown and not attempt.is_alarmed
-    return AttemptChange(
-        fence=attempt.fence, state=AttemptState.TERMINATING, cause=attempt.cause, is_alarm=is_late
-    )
+    return AttemptChange(fence=attempt.fence, state=AttemptState.TERMINATING, cause=attempt.cause, is_alarm=is_late)
 
 
 def _next_state(attempt: AttemptView, cause: AttemptCause | None, now: datetime, terms: Terms) -> AttemptState:
@@ -83,8 +79,8 @@ def _next_state(attempt: AttemptView, cause: AttemptCause | None, now: datetime,
         return AttemptState.DRAINING if _may_drain(attempt, now, terms) else AttemptState.TERMINATING
     if attempt.nodes or (observation is not None and observation.state is ClusterState.UP):
         return AttemptState.UP
-    is_asked_for = (
-        attempt.launched_at is not None or (observation is not None and observation.state is ClusterState.PENDING)
+    is_asked_for = attempt.launched_at is not None or (
+        observation is not None and observation.state is ClusterState.PENDING
     )
     return AttemptState.LAUNCHING if is_asked_for else attempt.state
 

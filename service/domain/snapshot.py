@@ -36,8 +36,6 @@ class NodeView:
 
     node_rank: int
     heard_at: datetime
-    is_running: bool
-    """Its ranks have finished a new step (or, without metrics, have started)."""
     has_notice: bool
     exit_kind: ExitKind | None
 
@@ -59,6 +57,8 @@ class AttemptView:
     launch_tries: int
     launch_failure: LaunchFailure | None
     up_at: datetime | None
+    has_run: bool
+    """It has finished a new step (or, without metrics, its ranks have started): there may be something to save."""
     draining_at: datetime | None
     terminating_at: datetime | None
     is_alarmed: bool
@@ -66,10 +66,6 @@ class AttemptView:
     nodes: tuple[NodeView, ...]
     observation: Observation | None
     is_above_ceiling: bool = False
-
-    @property
-    def has_run(self) -> bool:
-        return any(node.is_running for node in self.nodes)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,1 @@
+"""Caps: what is spent, what is reserved, what is refused."""

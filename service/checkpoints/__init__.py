@@ -1,0 +1,1 @@
+"""The register of checkpoints: the authority on what a job resumes from."""

@@ -1,0 +1,38 @@
+"""The service's record of its own presence, so that its absence is never held against the nodes.
+
+The API and the sweep each touch a watch every few seconds. A node cannot be heard while either is away; its silence
+counts from the later of their returns.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from service.db.models import Watch
+
+API = "api"
+SWEEP = "sweep"
+GAP = timedelta(seconds=10)
+"""A watch not touched for so long was interrupted."""
+
+
+def touch_watch(session: Session, name: str, *, now: datetime) -> None:
+    """Say that the duty is being done now; a gap before it makes this a return."""
+    watch = session.scalar(select(Watch).where(Watch.name == name).with_for_update())
+    if watch is None:
+        session.add(Watch(name=name, last_at=now, returned_at=now))
+        return
+    if now - watch.last_at > GAP:
+        watch.returned_at = now
+    watch.last_at = max(watch.last_at, now)
+
+
+def find_returned_at(session: Session, *, now: datetime) -> datetime:
+    """Since when nodes could have been heard without interruption; `now` while they cannot be."""
+    watches = session.scalars(select(Watch).where(Watch.name.in_((API, SWEEP)))).all()
+    if len(watches) < 2 or any(now - watch.last_at > GAP for watch in watches):
+        return now
+    return max(watch.returned_at for watch in watches)

@@ -1,0 +1,1 @@
+"""The ledger: append-only, one idempotency key an entry, never repriced."""

@@ -1,0 +1,1 @@
+"""Accrual and the guard over it."""

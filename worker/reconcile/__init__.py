@@ -1,0 +1,1 @@
+"""One tick of a job: load -> observe -> decide -> intend -> act -> record."""

@@ -1,0 +1,1 @@
+"""What keeps the system true when messages, workers or machines are lost."""
