@@ -1,0 +1,1 @@
+"""Events to webhooks: the relay makes deliveries, the delivery sends what is due."""
