@@ -1,0 +1,1 @@
+"""What every endpoint shares: problems, keys, idempotency, limits, pages and streams."""

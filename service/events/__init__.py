@@ -1,0 +1,1 @@
+"""Events: every change of state, as pages and as a stream."""

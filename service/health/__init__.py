@@ -1,0 +1,1 @@
+"""Whether the service lives and can serve, and its figures."""

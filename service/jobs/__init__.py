@@ -1,0 +1,1 @@
+"""Jobs: submitted, shown, controlled. Their status is the reconciler's; the API writes wishes."""

@@ -1,0 +1,1 @@
+"""API keys: made, listed, revoked; a secret is shown once."""

@@ -1,0 +1,1 @@
+"""Metrics: what ranks measured, a point a step."""

@@ -1,0 +1,1 @@
+"""Outputs: files that a job left behind, in the bucket."""

@@ -1,0 +1,1 @@
+"""Projects: who owns jobs, keys and budgets."""
