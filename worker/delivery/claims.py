@@ -122,5 +122,5 @@ def _load(session: Session, token: str) -> list[ClaimedDelivery]:
             job_id=event.job_id,
             data=event.data,
         )
-        for delivery, endpoint, event in rows.tuples()
+        for delivery, endpoint, event in rows
     ]

@@ -53,7 +53,7 @@ def _tell_jobs(session: Session, news: Sequence[RejectedQuote], now: datetime) -
         .where(Attempt.state != AttemptState.GONE, Attempt.offer_id.in_(reasons))
         .distinct()
     )
-    for project_id, job_id, offer_id in jobs.tuples():
+    for project_id, job_id, offer_id in jobs:
         emit(
             session,
             project_id=project_id,
