@@ -18,6 +18,8 @@ _AGENT_ALONE = frozenset({TOKEN_ENV, SECRET_NAMES_ENV, "PYTHONSAFEPATH"})
 
 def take_token(environ: MutableMapping[str, str]) -> str:
     """The node's token, removed from the environment. Errors: KeyError when there is none."""
+    if not environ.get(TOKEN_ENV):
+        raise KeyError(TOKEN_ENV)
     _wipe_initial_value(TOKEN_ENV)
     return environ.pop(TOKEN_ENV)
 

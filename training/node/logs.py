@@ -152,6 +152,14 @@ class LogSink:
             self._dropped += dropped
             self._drop_oldest()
 
+    def discard_waiting(self) -> int:
+        """Give up on what still waits; how many lines that were."""
+        with self._lock:
+            count = len(self._waiting)
+            self._waiting.clear()
+            self._waiting_characters = 0
+            return count
+
     @property
     def has_waiting(self) -> bool:
         with self._lock:

@@ -49,7 +49,9 @@ class MetadataClient:
     """Bounded requests to one metadata endpoint."""
 
     def __init__(self, base_url: str) -> None:
-        self._client = httpx.Client(base_url=base_url.rstrip("/"), timeout=TIMEOUT, trust_env=False)
+        # A connection a request: rarely asked, and a kept one may be dead just when the notice comes.
+        limits = httpx.Limits(max_keepalive_connections=0)
+        self._client = httpx.Client(base_url=base_url.rstrip("/"), timeout=TIMEOUT, limits=limits, trust_env=False)
 
     def ask(self, method: str, path: str, headers: Mapping[str, str]) -> tuple[int, httpx.Headers, str]:
         """Status, headers and text. Errors: LinkDown."""

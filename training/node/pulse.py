@@ -11,7 +11,7 @@ from training.node.grant import Grant
 from training.node.link import Conflict, Link, LinkDown, Refused, Rejected
 from training.node.logs import LogSink
 from training.node.metrics import MetricsTail
-from training.node.status import StatusBoard
+from training.node.status import NodeStatus, StatusBoard
 from training.protocol.launch_spec import LaunchSpec
 from training.protocol.messages import Command, Heartbeat, LogLine, MetricPoint, Phase
 
@@ -32,6 +32,8 @@ class Answered:
 
 @dataclass(frozen=True, kw_only=True)
 class _Payload:
+    status: NodeStatus
+    has_exit: bool
     metrics: tuple[MetricPoint, ...]
     logs: tuple[LogLine, ...]
     dropped: int
@@ -78,7 +80,7 @@ class Pulse(threading.Thread):
         self._wake.set()
 
     def _beat(self) -> None:
-        payload = _Payload(metrics=self._metrics.take(), logs=(lines := self._sink.take())[0], dropped=lines[1])
+        payload = self._take_payload()
         heartbeat = self._compose(payload)
         self._grant = self._grant.note_sent(self._seq, self._clock())
         try:
@@ -98,10 +100,17 @@ class Pulse(threading.Thread):
             has_exit = heartbeat.exit is not None
             self._on_answer(Answered(grant=self._grant, commands=reply.commands, has_exit=has_exit))
 
+    def _take_payload(self) -> _Payload:
+        status = self._board.read()
+        metrics, (logs, dropped) = self._metrics.take(), self._sink.take()
+        has_exit = status.exit is not None and not self._is_emptying()
+        if has_exit:
+            dropped += self._sink.discard_waiting()
+        return _Payload(status=status, metrics=metrics, logs=logs, dropped=dropped, has_exit=has_exit)
+
     def _compose(self, payload: _Payload) -> Heartbeat:
         self._seq += 1
-        status = self._board.read()
-        has_exit = status.exit is not None and not self._is_emptying()
+        status, has_exit = payload.status, payload.has_exit
         return Heartbeat(
             attempt_id=self._spec.attempt_id,
             fence=self._spec.fence,
