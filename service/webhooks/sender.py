@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ TIMEOUT_SECONDS = 12.0
 EXCERPT_CHARACTERS = 2000
 _MAX_READ_BYTES = 8192
 _WRITE_BYTES = 4096
+_FAILURES = (httpcore.TimeoutException, httpcore.NetworkError, httpcore.ProtocolError, OSError, UnicodeError)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +68,7 @@ class WebhookSender:
             error = f"refused: {refusal}"
         except (httpcore.TimeoutException, TimeoutError):
             error = f"no complete answer within {self._timeout_seconds:g} s"
-        except (httpcore.NetworkError, httpcore.ProtocolError, OSError, UnicodeError) as failure:
+        except _FAILURES as failure:
             error = f"{type(failure).__name__}: {failure}"
         if status is not None and 300 <= status < 400:
             error = "redirects are not followed; register the final URL"
@@ -91,12 +93,13 @@ class WebhookSender:
 
 
 def _read_excerpt(response: httpcore.Response) -> str:
-    """The first of the answer, made harmless to show: no control characters."""
+    """The first of the answer, made harmless to show. The status has been given: what ends the rest early is no failure."""
     read = b""
-    for chunk in response.iter_stream():
-        read += chunk
-        if len(read) >= _MAX_READ_BYTES:
-            break
+    with suppress(*_FAILURES):
+        for chunk in response.iter_stream():
+            read += chunk
+            if len(read) >= _MAX_READ_BYTES:
+                break
     text = read[:_MAX_READ_BYTES].decode("utf-8", "replace")[:EXCERPT_CHARACTERS]
     return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
 
