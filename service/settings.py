@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.domain.terms import Terms
+
+
+def _parse_seconds(value: object) -> object:
+    """Plain numbers are seconds; ISO 8601 durations (`PT15M`) are left to pydantic."""
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}(\.\d{1,6})?", value.strip()):
+        return float(value)
+    return value
+
+
+Span = Annotated[timedelta, BeforeValidator(_parse_seconds), Field(gt=timedelta(0), le=timedelta(days=30))]
+"""A span of time: seconds, or an ISO 8601 duration such as `PT15M`."""
 
 
 class Settings(BaseSettings):
@@ -30,19 +42,19 @@ class Settings(BaseSettings):
     market_seed: int = 0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    grant: timedelta = Field(default=timedelta(minutes=15), description="a node's prepaid permission to run")
-    drain: timedelta = Field(default=timedelta(minutes=2), description="bound of a drain")
-    teardown: timedelta = Field(default=timedelta(minutes=5), description="bound of a confirmed termination")
-    startup: timedelta = Field(default=timedelta(minutes=10), description="bound from launch to the first step")
-    margin: timedelta = timedelta(seconds=30)
-    heartbeat: timedelta = timedelta(seconds=10)
-    silence: timedelta = Field(default=timedelta(minutes=2), description="heartbeats missing for so long are a loss")
-    notice_poll: timedelta = timedelta(seconds=5)
-    poll: timedelta = Field(default=timedelta(seconds=5), description="how often a job with nodes is looked at")
-    sweep: timedelta = timedelta(seconds=2)
-    accrue: timedelta = timedelta(seconds=30)
-    refresh_quotes: timedelta = timedelta(seconds=60)
-    quote_stale: timedelta = Field(default=timedelta(hours=24), description="older quotes do not count")
+    grant: Span = Field(default=timedelta(minutes=15), description="a node's prepaid permission to run")
+    drain: Span = Field(default=timedelta(minutes=2), description="bound of a drain")
+    teardown: Span = Field(default=timedelta(minutes=5), description="bound of a confirmed termination")
+    startup: Span = Field(default=timedelta(minutes=10), description="bound from launch to the first step")
+    margin: Span = timedelta(seconds=30)
+    heartbeat: Span = timedelta(seconds=10)
+    silence: Span = Field(default=timedelta(minutes=2), description="heartbeats missing for so long are a loss")
+    notice_poll: Span = timedelta(seconds=5)
+    poll: Span = Field(default=timedelta(seconds=5), description="how often a job with nodes is looked at")
+    sweep: Span = timedelta(seconds=2)
+    accrue: Span = timedelta(seconds=30)
+    refresh_quotes: Span = timedelta(seconds=60)
+    quote_stale: Span = Field(default=timedelta(hours=24), description="older quotes do not count")
     launches_per_minute: int = Field(default=60, ge=1)
     allow_private_webhooks: bool = Field(default=False, description="let webhooks reach private addresses")
     max_body_bytes: int = Field(default=1_048_576, ge=1024)

@@ -14,9 +14,10 @@ from celery.schedules import schedule
 from service.context import Context, make_context
 from service.settings import Settings
 from service.wakeup import RECONCILE_TASK, Waker
+from service.webhooks.sender import WebhookSender
 from worker.billing.accrual import accrue_all
 from worker.billing.guard import guard
-from worker.delivery.deliver import deliver_due
+from worker.delivery.deliver import deliver_due, make_sender
 from worker.delivery.relay import relay_events
 from worker.pricing.refresh import refresh_quotes
 from worker.provision.factory import make_provisioner
@@ -65,6 +66,11 @@ def get_provisioner() -> Provisioner:
     return make_provisioner(settings)
 
 
+@lru_cache(maxsize=1)
+def get_sender() -> WebhookSender:
+    return make_sender(settings)
+
+
 @app.task(name=RECONCILE_TASK)
 def reconcile(job_id: str) -> None:
     reconcile_job(get_context(), get_provisioner(), job_id)
@@ -98,7 +104,7 @@ def relay() -> None:
 
 @app.task(name="godwit.deliver")
 def deliver() -> None:
-    deliver_due(get_context())
+    deliver_due(get_context(), get_sender())
 
 
 @app.task(name="godwit.refresh_quotes")

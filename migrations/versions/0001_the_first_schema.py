@@ -189,7 +189,6 @@ def upgrade() -> None:
         sa.Column("ceiling_hourly_nano", sa.BigInteger(), nullable=False),
         sa.Column("hourly_nano", sa.BigInteger(), nullable=False),
         sa.Column("on_demand_hourly_nano", sa.BigInteger(), nullable=False),
-        sa.Column("candidates", Json, nullable=False),
         sa.Column("intended_at", UtcDateTime(), nullable=False),
         sa.Column("launched_at", UtcDateTime(), nullable=True),
         sa.Column("launch_tries", sa.BigInteger(), nullable=False),
