@@ -5,13 +5,15 @@ from __future__ import annotations
 import fcntl
 import logging
 import secrets
+import signal
 import socket
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from os import getpid
 from pathlib import Path
-from typing import IO
+from types import FrameType
+from typing import IO, NoReturn
 
 import uvicorn
 
@@ -36,7 +38,12 @@ def utc_now() -> datetime:
 
 
 def serve(folder: Path, profile: Profile, seed: int, node_command: Sequence[str] = NODE_COMMAND) -> None:
-    """Serve until SIGTERM or SIGINT; nodes go on without the daemon. Errors: FolderInUse, ValueError, OSError."""
+    """Serve until SIGTERM or SIGINT, then exit with 0; nodes go on without the daemon.
+
+    Errors: FolderInUse, ValueError, OSError.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _exit)  # uvicorn raises the signal again once it has shut down
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = folder.resolve()
     with (folder / "daemon.lock").open("a") as lock:
@@ -55,6 +62,10 @@ def read_endpoint(folder: Path) -> Endpoint | None:
     """The daemon that serves, or last served, this folder. Errors: ValueError for a damaged file, OSError."""
     path = folder / ENDPOINT_FILE
     return Endpoint.model_validate_json(path.read_bytes()) if path.exists() else None
+
+
+def _exit(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(0)
 
 
 def _lock_folder(lock: IO[str]) -> None:
