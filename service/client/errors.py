@@ -21,12 +21,12 @@ class FieldError(BaseModel):
 class _Problem(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    type: str = "about:blank"
+    code: str = "unknown"
     title: str = ""
     detail: str | None = None
     remedy: str | None = None
     errors: tuple[FieldError, ...] = ()
-    request_id: str | None = None
+    instance: str | None = None
 
 
 class ClientError(Exception):
@@ -42,18 +42,22 @@ class ServiceAway(ClientError):
         self.cause = cause
 
 
+class StreamSilent(ClientError):
+    """An open stream said nothing for the time that was asked."""
+
+
 class ApiError(ClientError):
-    """A problem document (RFC 9457) as an exception. `type` is its last part, such as `validation`."""
+    """A problem document (RFC 9457) as an exception. `code` is stable, such as `not_found`."""
 
     def __init__(self, status: int, problem: _Problem) -> None:
         super().__init__(problem.detail or problem.title or f"HTTP {status}")
         self.status = status
-        self.type = problem.type.rstrip("/").rsplit("/", 1)[-1].rsplit(":", 1)[-1]
+        self.code = problem.code
         self.title = problem.title
         self.detail = problem.detail
         self.remedy = problem.remedy
         self.errors = problem.errors
-        self.request_id = problem.request_id
+        self.instance = problem.instance
 
     @classmethod
     def from_response(cls, response: httpx.Response) -> ApiError:
@@ -64,13 +68,19 @@ class ApiError(ClientError):
             problem = _Problem(title=f"HTTP {response.status_code}", detail=_excerpt(response))
         return cls(response.status_code, problem)
 
+    @classmethod
+    def unreadable(cls, response: httpx.Response, wanted: str) -> ApiError:
+        detail = f"the answer is not a {wanted}: is {response.url.host} a Godwit service of this version?"
+        return cls(response.status_code, _Problem(title="Unreadable answer", code="unreadable", detail=detail))
+
     def to_json(self) -> dict[str, Any]:
         return {
             "status": self.status,
-            "type": self.type,
+            "code": self.code,
             "title": self.title,
             "detail": self.detail,
             "remedy": self.remedy,
+            "instance": self.instance,
             "errors": [error.model_dump(exclude_none=True) for error in self.errors],
         }
 

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from service.client.errors import ServiceAway
+from service.client.errors import ServiceAway, StreamSilent
 from service.client.transport import Params, Transport
 
-END = "end"
-"""The event by which the service says that nothing more will come."""
+SILENCE_SECONDS = 2.0
 _RECONNECT_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -54,27 +53,33 @@ def follow(
     transport: Transport,
     path: str,
     *,
+    is_over: Callable[[], bool],
     params: Params | None = None,
     last_id: str | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[ServerEvent]:
-    """Every event after `last_id`, reconnecting with Last-Event-ID until the service sends `end`.
+    """Every event after `last_id`, reconnecting with Last-Event-ID whenever the connection ends or falls silent.
 
+    A stream has no end of its own: after a silence `is_over` is asked, and one more silence ends it.
     Errors: ServiceAway when reconnecting has failed for about ten seconds; ApiError at once.
     """
-    failures = 0
+    failures, was_over = 0, False
     while True:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
         try:
-            with transport.stream(path, params=params, headers=headers) as response:
+            with transport.stream(path, params=params, headers=headers, silence_seconds=SILENCE_SECONDS) as response:
+                failures = 0
                 for event in parse_lines(split_lines(response.iter_bytes())):
-                    failures = 0
-                    if event.event == END:
-                        return
+                    was_over = False
                     last_id = event.id or last_id
                     yield event
+        except StreamSilent:
+            if was_over:
+                return
         except ServiceAway:
             if failures >= len(_RECONNECT_SECONDS):
                 raise
-        sleep(_RECONNECT_SECONDS[min(failures, len(_RECONNECT_SECONDS) - 1)])
-        failures += 1
+            sleep(_RECONNECT_SECONDS[failures])
+            failures += 1
+            continue
+        was_over = is_over()

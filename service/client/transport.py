@@ -9,20 +9,21 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from service.client.errors import ApiError, ServiceAway
+from service.client.errors import ApiError, ServiceAway, StreamSilent
 
 MAX_TRIES = 4
 _MAX_WAIT_SECONDS = 10.0
 _BUSY = frozenset({429, 502, 503, 504})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-Params = Mapping[str, str | int | float | bool | None]
+Param = str | int | float | bool | None | Sequence[str]
+Params = Mapping[str, Param]
 
 
 def is_loopback(url: str) -> bool:
@@ -89,16 +90,18 @@ class Transport:
         *,
         params: Params | None = None,
         headers: Mapping[str, str] | None = None,
-        read_timeout_seconds: float = 60,
+        silence_seconds: float = 60,
     ) -> Iterator[httpx.Response]:
-        """An open answer, its status checked, its body not read. Errors: as every call; no retries."""
-        timeout = httpx.Timeout(30, connect=5, read=read_timeout_seconds)
+        """An open answer, its status checked, its body not read. Errors: as every call, and StreamSilent; no retries."""
+        timeout = httpx.Timeout(30, connect=5, read=silence_seconds)
         try:
             with self._http.stream("GET", path, params=_given(params), headers=headers, timeout=timeout) as response:
                 if response.status_code >= 400:
                     response.read()
                     self._raise_for(response)
                 yield response
+        except httpx.ReadTimeout as error:
+            raise StreamSilent from error
         except httpx.TransportError as error:
             raise ServiceAway(self.url, _words(error)) from error
 
@@ -137,7 +140,8 @@ class Transport:
             raise ApiError.from_response(response)
 
 
-def _given(params: Params | None) -> dict[str, str | int | float | bool] | None:
+def _given(params: Params | None) -> dict[str, Any] | None:
+    """Without what is None; a list is repeated."""
     return {name: value for name, value in params.items() if value is not None} if params else None
 
 

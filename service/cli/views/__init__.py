@@ -1,0 +1,1 @@
+"""What people see: plain text and tables from the API's answers."""
