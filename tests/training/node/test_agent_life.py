@@ -210,6 +210,7 @@ def test_a_rank_that_ignores_the_drain_is_killed_within_its_bound(bench: Bench) 
     bench.service.command("drain")
     assert agent.wait(WAIT_SECONDS) == 75
     assert bench.exit_report().kind is ExitKind.DRAINED
+    assert "rank 0 ended with code -9" in bench.service.texts, "time is left for what it had saved before"
 
 
 def test_a_shell_that_dies_first_does_not_cut_its_programs_save_short(bench: Bench) -> None:
@@ -224,6 +225,7 @@ def test_a_shell_that_dies_first_does_not_cut_its_programs_save_short(bench: Ben
         "    sys.exit(75)\n"
         "signal.signal(signal.SIGTERM, end)\n"
         "print('ready', flush=True)\n"
+        "os.close(1); os.close(2)\n"  # nobody may take the pipes' end for the trainer's
         "while True: time.sleep(0.05)\n"
     )
     agent = bench.start(bench.spec(run=f"python {saver}; true"))

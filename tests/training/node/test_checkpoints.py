@@ -13,6 +13,7 @@ from tests.training.node.conftest import WAIT_SECONDS, Bench, trainer, wait_unti
 from tests.training.node.service_double import ImdsDouble, ServiceDouble
 from training.node.saved import Author, SavedInvalid, choose_newest, choose_prunable, read_saved
 from training.protocol.launch_spec import Candidate
+from training.protocol.manifest import Manifest, ManifestFile, digest
 from training.protocol.messages import ExitKind, Phase
 
 
@@ -140,6 +141,25 @@ def test_an_upload_broken_off_by_sigkill_leaves_no_checkpoint_behind(bench: Benc
     shutil.rmtree(blocked)
     assert bench.run_to_end(bench.spec(run=trainer(every=10, last=12))) == 0
     assert (10, 1) in bench.service.registered
+
+
+@pytest.mark.parametrize(("sha256", "what"), [("0" * 64, "sha256"), (digest(b"other"), "size")])
+def test_bytes_that_are_not_what_their_manifest_says_are_never_advertised(bench: Bench, sha256: str, what: str) -> None:
+    size_bytes = 1 if what == "sha256" else 5
+    manifest = Manifest(
+        step=5,
+        fence=1,
+        world_size=1,
+        files=(ManifestFile(path="x", size_bytes=size_bytes, sha256=sha256),),
+    )
+    source = bench.folder / "manifest.json"
+    source.write_bytes(manifest.to_bytes())
+    folder = "$GODWIT_CHECKPOINT_DIR"
+    command = f"mkdir {folder}/.5; printf x > {folder}/.5/x; cp {source} {folder}/.5/; mv {folder}/.5 {folder}/5"
+    assert bench.run_to_end(bench.spec(run=command)) == 0
+    assert bench.committed() == []
+    assert bench.service.registrations == []
+    assert any("checkpoint 5 cannot be kept" in text for text in bench.service.texts)
 
 
 def test_a_repeat_with_other_bytes_is_told_and_not_registered(bench: Bench) -> None:

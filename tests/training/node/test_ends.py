@@ -100,6 +100,7 @@ def test_secrets_reach_the_ranks_and_no_log(bench: Bench) -> None:
         assert TOKEN not in text
     assert {"secret is ***", "setup ***", "split ***"} <= set(bench.service.texts)
     assert "0" in bench.service.texts, "no token in a rank's environment"
+    assert "GODWIT_NODE_TOKEN=***" not in bench.service.texts, "nor to be read in the agent's"
 
 
 def test_a_log_flood_is_bounded_counted_and_keeps_its_end(bench: Bench) -> None:
