@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from sqlalchemy import Engine
 
+from service.agents.presence import keep_presence
 from service.api.access_log import AccessLog
 from service.api.limits import BodyLimit
 from service.api.openapi import install_openapi
@@ -23,6 +24,7 @@ from service.api.telemetry import install_tracing
 from service.clock import Clock, system_clock
 from service.context import make_context
 from service.health.figures import Figures
+from service.log_setup import set_up_logs
 from service.settings import Settings
 from service.wakeup import Waker
 
@@ -75,6 +77,9 @@ def create_app(
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    context = app.state.context
+    set_up_logs(context.settings.log_level)
+    keep_presence(context, app.state.closing)
     with announced_shutdown(app.state.closing):
         yield
     app.state.closing.set()

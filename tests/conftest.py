@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,10 @@ import pytest
 from service.context import Context, make_context
 from service.settings import Settings
 from tests.databases import PostgresServer, make_sqlite_template, run_postgres
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # httpx works; later imports of the test client find it loaded
+    import fastapi.testclient  # noqa: F401
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any
 
 from fastapi import Request
@@ -11,7 +12,8 @@ from fastapi import Request
 from service.api.problems import Problem, invalid
 
 MAX_DEPTH = 32
-_OPENING, _CLOSING, _QUOTE, _BACKSLASH = frozenset(b"{["), frozenset(b"}]"), ord('"'), ord("\\")
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)  # an open end too: never scanned twice
+_BRACKET = re.compile(rb"[\[\]{}]")
 
 
 class StrictRequest(Request):
@@ -37,23 +39,11 @@ def parse_json(raw: bytes) -> Any:
 
 def _check_depth(raw: bytes) -> None:
     """Before parsing, so that no parser recurses deeply."""
-    depth, is_text, is_escaped = 0, False, False
-    for byte in raw:
-        if is_text:
-            if is_escaped:
-                is_escaped = False
-            elif byte == _BACKSLASH:
-                is_escaped = True
-            elif byte == _QUOTE:
-                is_text = False
-        elif byte == _QUOTE:
-            is_text = True
-        elif byte in _OPENING:
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise Problem(422, "invalid_json", f"The body is nested deeper than {MAX_DEPTH} levels.")
-        elif byte in _CLOSING:
-            depth -= 1
+    depth = 0
+    for bracket in _BRACKET.findall(_STRING.sub(b"", raw)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise Problem(422, "invalid_json", f"The body is nested deeper than {MAX_DEPTH} levels.")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def _count_jobs(context: Context) -> dict[str, int]:
     """Empty while the database is away: figures of the process are worth having without it."""
     try:
         with session_scope(context.sessions, is_reader=True) as session:
-            return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).tuples().all())
+            return dict(session.execute(select(Job.status, func.count()).group_by(Job.status)).all())
     except SQLAlchemyError:
         return {}
 

@@ -121,7 +121,7 @@ def _load_around(session: Session, ids: Sequence[str]) -> _Around:
         },
         live={attempt.job_id: attempt for attempt in session.scalars(live.order_by(Attempt.fence))},
         metrics={metric.job_id: metric.values for metric in session.scalars(metrics)},
-        checkpoint_counts=dict(session.execute(checkpoints.group_by(Checkpoint.job_id)).tuples().all()),
+        checkpoint_counts=dict(session.execute(checkpoints.group_by(Checkpoint.job_id)).all()),
         budgets={b.job_id: b for b in session.scalars(select(Budget).where(Budget.job_id.in_(ids))) if b.job_id},
     )
 
