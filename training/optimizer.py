@@ -77,7 +77,7 @@ class AdamW:
                 continue
             buffers = (self._flat.values, self._flat.gradients, self.mean, self.mean_square)
             value, gradient, mean, mean_square = (buffer[start:end] for buffer in buffers)
-            torch._fused_adamw_(
+            torch._fused_adamw_(  # pyright: ignore[reportPrivateImportUsage]
                 [value],
                 [gradient],
                 [mean],

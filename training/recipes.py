@@ -24,8 +24,8 @@ class Recipe(Value):
 def nano_gpt() -> Recipe:
     return Recipe(
         description="a GPT for two CPU cores and two minutes, on the Python standard library",
-        model=ModelSpec(d_model=192, num_layers=4, num_heads=6, context_length=128, vocab_size=2048),
-        optimizer=AdamWSpec(learning_rate=3e-3, betas=(0.9, 0.98), weight_decay=0.1),
+        model=ModelSpec(d_model=128, num_layers=4, num_heads=4, context_length=128, vocab_size=2048),
+        optimizer=AdamWSpec(learning_rate=5e-3, betas=(0.9, 0.98)),
         schedule=ScheduleSpec(warmup_steps=40, min_lr_ratio=0.02),
     )
 

@@ -53,6 +53,8 @@ def run_rank(spec: TrainSpec, env: RankEnv, signals: Signals) -> ExitCode:
     is_complete = trainer.train()
     if is_complete and world.is_first:
         write_outputs(parts, progress, data.tokenizer)
+    if parts.metrics is not None:
+        parts.metrics.close()
     world.leave()
     return ExitCode.COMPLETED if is_complete else ExitCode.DRAINED
 

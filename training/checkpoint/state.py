@@ -6,6 +6,7 @@ random state), `config.json`, `tokenizer.json`. All tensors are read with `weigh
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ class Progress:
 
     def record_validation(self, loss: float) -> None:
         self.val_loss, self.val_step = loss, self.step
-        if self.best_val_loss is None or loss < self.best_val_loss:
+        if math.isfinite(loss) and (self.best_val_loss is None or loss < self.best_val_loss):
             self.best_val_loss, self.best_val_step = loss, self.step
 
 

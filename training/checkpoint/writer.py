@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -64,10 +65,14 @@ class CheckpointWriter:
         try:
             size_bytes = write_checkpoint(snapshot, self._root)
             result = SaveResult(step=step, seconds=time.monotonic() - started, size_bytes=size_bytes)
-        except (OSError, RuntimeError) as error:
+        except Exception as error:  # whatever it is, the run learns of it as a fault, not as a thread that is gone
             result = SaveResult(step=step, seconds=time.monotonic() - started, fault=f"{type(error).__name__}: {error}")
         self.fault = result.fault
         self._results.append(result)
+
+
+def finite_or_none(loss: float | None) -> float | None:
+    return loss if loss is not None and math.isfinite(loss) else None
 
 
 def write_checkpoint(snapshot: Snapshot, root: Path) -> int:
@@ -79,7 +84,7 @@ def write_checkpoint(snapshot: Snapshot, root: Path) -> int:
         fence=snapshot.fence,
         world_size=snapshot.config.world_size,
         tokens=snapshot.progress.tokens,
-        val_loss=snapshot.progress.val_loss,
+        val_loss=finite_or_none(snapshot.progress.val_loss),
         files=tuple(store.describe_file(building / name) for name in names),
     )
     store.commit(building, root, manifest)
