@@ -165,6 +165,8 @@ def _is_lost(attempt: AttemptView, now: datetime, terms: Terms) -> bool:
     observation = attempt.observation
     if observation is None or observation.state not in _LOST_STATES:
         return False
+    if observation.state is ClusterState.DEGRADED and observation.is_preempted is not True and _has_finished(attempt):
+        return False
     if observation.state is not ClusterState.ABSENT:
         return True
     if attempt.launched_at is None and not attempt.nodes:
@@ -172,12 +174,18 @@ def _is_lost(attempt: AttemptView, now: datetime, terms: Terms) -> bool:
     return observation.strength is Strength.FORCED and _is_absence_proof(attempt, now, terms)
 
 
+def _has_finished(attempt: AttemptView) -> bool:
+    """A node that is done has powered itself off, while another may still upload what all have saved."""
+    return any(node.exit_kind in (ExitKind.COMPLETED, ExitKind.DRAINED) for node in attempt.nodes)
+
+
 def _is_absence_proof(attempt: AttemptView, now: datetime, terms: Terms) -> bool:
-    """Providers show a new cluster late: right after a launch, absence means nothing."""
-    tried_at = attempt.tried_at
+    """Providers show a new cluster late: right after a launch, absence means nothing. One may have followed the intent
+    at once, unrecorded."""
+    tried_at = attempt.tried_at or attempt.intended_at
     was_seen = attempt.up_at is not None or bool(attempt.nodes)
     is_certain = attempt.launch_failure in (LaunchFailure.NO_CAPACITY, LaunchFailure.REFUSED)
-    return was_seen or is_certain or tried_at is None or now > tried_at + terms.visibility
+    return was_seen or is_certain or now > tried_at + terms.visibility
 
 
 def _have_all_exited(attempt: AttemptView, kind: ExitKind) -> bool:
