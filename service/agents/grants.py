@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from service.budgets import service as budgets
 from service.db.models import Attempt, Job
-from service.domain.grants import renewal_steps
+from service.domain.grants import covered_until, renewal_steps
 from service.domain.money import reserved_nano
 from service.domain.terms import Terms
 
@@ -26,20 +26,20 @@ def renew_grant(session: Session, job: Job, attempt: Attempt, *, terms: Terms, n
 
 
 def _extend(session: Session, job: Job, attempt: Attempt, grant_until: datetime, terms: Terms) -> bool:
-    covered_until = grant_until + terms.tail
-    added = _held(attempt, covered_until) - attempt.reserved_nano
+    covers = covered_until(grant_until, terms)
+    added = _held(attempt, covers) - attempt.reserved_nano
     if added > 0 and not budgets.reserve(session, job.project_id, job.id, added):
         return False
     attempt.reserved_nano += max(added, 0)
-    attempt.grant_until, attempt.covered_until = grant_until, covered_until
+    attempt.grant_until, attempt.covered_until = grant_until, covers
     return True
 
 
 def smallest_need(attempt: Attempt, *, terms: Terms, now: datetime) -> int:
     """Nano-dollars that the smallest renewal would have added."""
     smallest: timedelta = terms.grant * terms.min_grant_share
-    return max(0, _held(attempt, now + smallest + terms.tail) - attempt.reserved_nano)
+    return max(0, _held(attempt, covered_until(now + smallest, terms)) - attempt.reserved_nano)
 
 
-def _held(attempt: Attempt, covered_until: datetime) -> int:
-    return reserved_nano(attempt.ceiling_hourly_nano, covered_until - attempt.accrued_until, attempt.num_nodes)
+def _held(attempt: Attempt, covers: datetime) -> int:
+    return reserved_nano(attempt.ceiling_hourly_nano, covers - attempt.accrued_until, attempt.num_nodes)

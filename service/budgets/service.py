@@ -23,10 +23,13 @@ STOP_PERCENT = 100
 """The 100 % alert is the budget stop itself, whenever what is left no longer fits a grant."""
 
 
-def list_applicable(session: Session, project_id: str, job_id: str | None) -> Sequence[Budget]:
+def list_applicable(
+    session: Session, project_id: str, job_id: str | None, *, is_locked: bool = False
+) -> Sequence[Budget]:
     """The budgets that a job's spending counts against, in the order in which they are locked; read afresh."""
     applies = Budget.job_id.is_(None) if job_id is None else or_(Budget.job_id.is_(None), Budget.job_id == job_id)
     statement = select(Budget).where(Budget.project_id == project_id, applies).order_by(Budget.id)
+    statement = statement.with_for_update() if is_locked else statement
     return session.scalars(statement.execution_options(populate_existing=True)).all()
 
 
@@ -42,8 +45,10 @@ def view_money(session: Session, project_id: str, job_id: str) -> MoneyView:
 def reserve(session: Session, project_id: str, job_id: str, amount_nano: int) -> bool:
     """Set money aside in every budget that applies, or in none; False when one of them has too little.
 
-    One conditional UPDATE a budget, so that concurrent admissions can never pass a cap together.
+    One conditional UPDATE a budget, so that concurrent admissions can never pass a cap together. The locks are kept to
+    the transaction's end after a refusal too: the hold that follows from it cannot cross a top-up.
     """
+    list_applicable(session, project_id, job_id, is_locked=True)
     with session.begin_nested() as savepoint:
         for budget in list_applicable(session, project_id, job_id):
             fits = Budget.spent_nano + Budget.reserved_nano + amount_nano <= Budget.cap_nano
@@ -53,6 +58,12 @@ def reserve(session: Session, project_id: str, job_id: str, amount_nano: int) ->
                 savepoint.rollback()
                 return False
     return True
+
+
+def is_spent(session: Session, project_id: str, job_id: str, need_nano: int) -> bool:
+    """Whether only a top-up could make room, judged under the budgets' locks: one may have come since it was first asked."""
+    budgets = list_applicable(session, project_id, job_id, is_locked=True)
+    return any(budget.spent_nano + need_nano > budget.cap_nano for budget in budgets)
 
 
 def settle(

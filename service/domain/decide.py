@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from service.domain.decision import IMMEDIATELY, Action, AttemptChange, Decision, Launch, NewAttempt, Terminate
+from service.domain.grants import covered_until
 from service.domain.judge import FAULTS, is_fenced_off, judge_attempt
-from service.domain.money import reserved_nano
+from service.domain.money import floor_second, reserved_nano
 from service.domain.observations import ClusterState
 from service.domain.snapshot import AttemptView, Candidate, Snapshot
 from service.domain.states import (
@@ -83,7 +84,7 @@ def _decide_queued(snapshot: Snapshot, judged: tuple[Judged, ...]) -> Decision:
     if end := _find_end(snapshot, judged):
         return _stop(snapshot, judged, end)
     if snapshot.job.holds:
-        return _settle(snapshot, judged, JobStatus.PAUSED, _hold_reason(snapshot))
+        return _pause(snapshot, judged)
     return _try_launch(snapshot, judged, waiting=JobStatus.QUEUED)
 
 
@@ -127,19 +128,13 @@ def _decide_running(snapshot: Snapshot, judged: tuple[Judged, ...]) -> Decision:
 def _decide_recovering(snapshot: Snapshot, judged: tuple[Judged, ...]) -> Decision:
     if decision := _decide_wishes(snapshot, judged):
         return decision
-    is_free = all(not one.is_live or is_fenced_off(one.view, now=snapshot.now, terms=snapshot.terms) for one in judged)
-    if not is_free:
-        return _keep(snapshot, judged, snapshot.job.reason)
     return _try_launch(snapshot, judged, waiting=JobStatus.RECOVERING)
 
 
 def _decide_pausing(snapshot: Snapshot, judged: tuple[Judged, ...]) -> Decision:
     if end := _find_end(snapshot, judged):
         return _stop(snapshot, judged, end)
-    leaving = tuple(_leave(one) for one in judged)
-    if any(one.is_live for one in leaving):
-        return _keep(snapshot, leaving, _hold_reason(snapshot))
-    return _settle(snapshot, leaving, JobStatus.PAUSED, _hold_reason(snapshot))
+    return _pause(snapshot, judged)
 
 
 def _decide_paused(snapshot: Snapshot, judged: tuple[Judged, ...]) -> Decision:
@@ -189,6 +184,14 @@ def _decide_wishes(snapshot: Snapshot, judged: tuple[Judged, ...]) -> Decision |
     return _keep(snapshot, leaving, _hold_reason(snapshot), status=JobStatus.PAUSING)
 
 
+def _pause(snapshot: Snapshot, judged: tuple[Judged, ...]) -> Decision:
+    """Paused once every attempt is gone; even a fenced-off one that nobody confirms costs money until then."""
+    leaving = tuple(_leave(one) for one in judged)
+    if any(one.is_live for one in leaving):
+        return _keep(snapshot, leaving, _hold_reason(snapshot))
+    return _settle(snapshot, leaving, JobStatus.PAUSED, _hold_reason(snapshot))
+
+
 def _find_end(snapshot: Snapshot, judged: tuple[Judged, ...]) -> EndReason | None:
     """The first reason to end: what the ranks came to, then what was asked for, then a limit."""
     for one in judged:
@@ -223,6 +226,8 @@ def _back_to_queue(snapshot: Snapshot, judged: tuple[Judged, ...]) -> Decision:
 def _try_launch(snapshot: Snapshot, judged: tuple[Judged, ...], *, waiting: JobStatus) -> Decision:
     """Intend a launch on the best candidate, or stay and say why not."""
     job, now = snapshot.job, snapshot.now
+    if not all(not one.is_live or is_fenced_off(one.view, now=now, terms=snapshot.terms) for one in judged):
+        return _keep(snapshot, judged, job.reason)
     if job.not_before is not None and now < job.not_before:
         return _wait(snapshot, judged, waiting, job.reason, after=job.not_before - now)
     if not snapshot.candidates:
@@ -234,7 +239,7 @@ def _try_launch(snapshot: Snapshot, judged: tuple[Judged, ...], *, waiting: JobS
     money = snapshot.money
     if money.unspent_nano is not None and need > money.unspent_nano:
         held = _wait(snapshot, judged, waiting, StatusReason.BUDGET_EXHAUSTED, after=IMMEDIATELY)
-        return replace(held, add_hold=Hold.BUDGET)
+        return replace(held, add_hold=Hold.BUDGET, need_nano=need)
     if money.available_nano is not None and need > money.available_nano:
         return _wait(snapshot, judged, waiting, StatusReason.BUDGET_RESERVED, after=_backoff(snapshot))
     return Decision(
@@ -243,12 +248,17 @@ def _try_launch(snapshot: Snapshot, judged: tuple[Judged, ...], *, waiting: JobS
         new_attempt=NewAttempt(
             fence=max(snapshot.fence_floor, job.fence) + 1, candidate=candidate, grant_until=now + job.first_grant
         ),
+        need_nano=need,
     )
 
 
 def first_reservation(snapshot: Snapshot, candidate: Candidate) -> int:
-    """Nano-dollars that a launch must hold: the first grant and the tail, at the ceiling, for every node."""
-    span = snapshot.job.first_grant + snapshot.terms.tail
+    """Nano-dollars that a launch must hold: the first grant and the tail, at the ceiling, for every node.
+
+    From the whole second before to the one after: that is how the ledger counts, and what it counts must be held.
+    """
+    covers = covered_until(snapshot.now + snapshot.job.first_grant, snapshot.terms)
+    span = covers - floor_second(snapshot.now)
     return reserved_nano(candidate.ceiling_hourly_nano, span, snapshot.job.num_nodes)
 
 
@@ -256,16 +266,15 @@ def _wait(
     snapshot: Snapshot, judged: tuple[Judged, ...], status: JobStatus, reason: StatusReason | None, *, after: timedelta
 ) -> Decision:
     if any(one.is_live for one in judged):
-        after = min(after, snapshot.terms.poll)
+        after = IMMEDIATELY if _has_moved(judged) else min(after, snapshot.terms.poll)
     return Decision(status=status, reason=reason, attempts=_list_changes(judged), requeue_after=after)
 
 
 def _settle(snapshot: Snapshot, judged: tuple[Judged, ...], status: JobStatus, reason: StatusReason | None) -> Decision:
-    """A status that nothing need be done for: it waits for a wish, or goes on at once when it is a new one."""
+    """A status that nothing need be done for: it waits for a wish or its deadline, or goes on at once when it is new."""
     is_new = status is not snapshot.job.status
-    return Decision(
-        status=status, reason=reason, attempts=_list_changes(judged), requeue_after=IMMEDIATELY if is_new else None
-    )
+    after = IMMEDIATELY if is_new else _until_deadline(snapshot)
+    return Decision(status=status, reason=reason, attempts=_list_changes(judged), requeue_after=after)
 
 
 def _keep(
@@ -277,7 +286,7 @@ def _keep(
 ) -> Decision:
     """Go on with the attempts as judged, and look again at once when anything moved, else after the poll period."""
     status = status or snapshot.job.status
-    has_moved = status is not snapshot.job.status or any(one.change.state is not one.view.state for one in judged)
+    has_moved = status is not snapshot.job.status or _has_moved(judged)
     is_unconfirmed = any(one.change.is_alarm or one.view.is_alarmed for one in judged)
     return Decision(
         status=status,
@@ -285,6 +294,10 @@ def _keep(
         attempts=_list_changes(judged),
         requeue_after=IMMEDIATELY if has_moved else snapshot.terms.poll,
     )
+
+
+def _has_moved(judged: tuple[Judged, ...]) -> bool:
+    return any(one.change.state is not one.view.state for one in judged)
 
 
 def _is_ending(one: Judged) -> bool:
@@ -355,6 +368,13 @@ def _is_past_deadline(snapshot: Snapshot) -> bool:
         and snapshot.now >= snapshot.job.deadline
         and snapshot.job.status not in TERMINAL_STATUSES
     )
+
+
+def _until_deadline(snapshot: Snapshot) -> timedelta | None:
+    """A deadline still ahead is news when it comes, even to a job at rest."""
+    if snapshot.job.deadline is None or _is_past_deadline(snapshot):
+        return None
+    return snapshot.job.deadline - snapshot.now
 
 
 def _backoff(snapshot: Snapshot) -> timedelta:

@@ -58,5 +58,7 @@ class Decision:
     new_attempt: NewAttempt | None = None
     actions: tuple[Action, ...] = ()
     add_hold: Hold | None = None
+    need_nano: int = 0
+    """What the launch that is intended, or held back for money, must reserve."""
     is_deadline_missed: bool = False
     requeue_after: timedelta | None = IMMEDIATELY

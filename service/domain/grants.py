@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from service.domain.money import ceil_second
 from service.domain.terms import Terms
+
+
+def covered_until(grant_until: datetime, terms: Terms) -> datetime:
+    """Until when money is held for a grant: its end and the tail, and the second that is then begun, for it is billed whole."""
+    return ceil_second(grant_until + terms.tail)
 
 
 def renewal_steps(*, grant_until: datetime, now: datetime, terms: Terms) -> tuple[datetime, ...]:

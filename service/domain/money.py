@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 
 NANO = Decimal(1_000_000_000)
@@ -34,6 +34,17 @@ def reserved_nano(hourly_nano: int, duration: timedelta, num_nodes: int = 1) -> 
     span into windows never moves spent + reserved up.
     """
     return -(-hourly_nano * num_nodes * max(0, _microseconds(duration)) // _microseconds(_HOUR))
+
+
+def floor_second(instant: datetime) -> datetime:
+    """Windows begin and end on whole seconds."""
+    return instant.replace(microsecond=0)
+
+
+def ceil_second(instant: datetime) -> datetime:
+    """Providers bill a started second whole."""
+    whole = floor_second(instant)
+    return whole if whole == instant else whole + timedelta(seconds=1)
 
 
 def _microseconds(duration: timedelta) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.budgets import service as budgets
 from service.db.models import Attempt, Job, LedgerEntry
-from service.domain.money import accrued_nano, reserved_nano
+from service.domain.money import accrued_nano, ceil_second, floor_second, reserved_nano
 from service.domain.price_book import PriceUnknown, PriceWindow
 from service.domain.states import AttemptState
 from service.prices.service import split_by_price
@@ -40,7 +40,7 @@ def accrue(session: Session, attempt_id: str, *, until: datetime, now: datetime)
 def close(session: Session, attempt: Attempt, *, gone_at: datetime, now: datetime) -> None:
     """The attempt is gone: enter its last window and give back whatever it still holds. The caller holds its lock."""
     if attempt.launched_at is not None:
-        _accrue_locked(session, attempt, until=_ceil_second(gone_at), now=now)
+        _accrue_locked(session, attempt, until=ceil_second(gone_at), now=now)
     project_id = _project_of(session, attempt)
     budgets.settle(session, project_id, attempt.job_id, spent_nano=0, released_nano=attempt.reserved_nano, now=now)
     attempt.reserved_nano = 0
@@ -94,14 +94,3 @@ def _project_of(session: Session, attempt: Attempt) -> str:
     project_id = session.scalar(select(Job.project_id).where(Job.id == attempt.job_id))
     assert project_id is not None
     return project_id
-
-
-def floor_second(instant: datetime) -> datetime:
-    """Windows begin and end on whole seconds."""
-    return instant.replace(microsecond=0)
-
-
-def _ceil_second(instant: datetime) -> datetime:
-    """Providers bill a started second whole."""
-    whole = floor_second(instant)
-    return whole if whole == instant else whole + timedelta(seconds=1)

@@ -13,7 +13,7 @@ from service.domain.decision import Action, Launch
 from service.domain.offers import Offer
 from service.domain.snapshot import LaunchFailure
 from service.ids import cluster_name
-from training.protocol.launch_spec import SECRET_NAMES_ENV, TOKEN_ENV, AgentTerms, LaunchSpec
+from training.protocol.launch_spec import SECRET_NAMES_ENV, TOKEN_ENV, AgentTerms, Candidate, LaunchSpec
 from worker.provision.protocol import (
     LaunchRefused,
     LaunchRequest,
@@ -51,12 +51,16 @@ Outcome = LaunchOutcome | TerminateOutcome
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Intended:
-    """What a launch needs of an attempt that is committed."""
+    """What a launch needs of an attempt that is committed.
+
+    `resume_candidates` are read after the fence was raised: no lower one can register a newer checkpoint from then on.
+    """
 
     attempt_id: str
     fence: int
     offer: Offer
     ceiling_hourly_nano: int
+    resume_candidates: tuple[Candidate, ...]
 
 
 def act(
@@ -121,7 +125,7 @@ def _build_spec(loaded: Loaded, intended: Intended, context: Context, node_rank:
         rendezvous="node-0:0",
         service_url=settings.url,
         checkpoint_root=settings.bucket,
-        candidates=loaded.resume_candidates,
+        candidates=intended.resume_candidates,
         train=spec.train,
         run=spec.run,
         setup=spec.setup,

@@ -8,13 +8,14 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from service.budgets import service as budgets
-from service.checkpoints.service import CheckpointConflict, Fenced, NewCheckpoint, register
+from service.checkpoints.service import CheckpointConflict, Fenced, NewCheckpoint, list_candidates, register
 from service.db.claims import holds_claim
 from service.db.models import Attempt, Job, Node, OfferRow
 from service.db.outbox import emit
 from service.domain.decision import AttemptChange, Decision, NewAttempt
+from service.domain.grants import covered_until
 from service.domain.judge import FAULTS
-from service.domain.money import from_nano, reserved_nano
+from service.domain.money import floor_second, from_nano
 from service.domain.snapshot import Snapshot
 from service.domain.states import (
     TERMINAL_STATUSES,
@@ -29,7 +30,7 @@ from service.domain.states import (
 )
 from service.domain.terms import Terms
 from service.ids import cluster_name, new_id
-from service.ledger.service import close, floor_second
+from service.ledger.service import close
 from service.prices.service import to_offer
 from worker.reconcile.act import Intended
 from worker.reconcile.load import Loaded
@@ -170,11 +171,9 @@ def _intend_launch(session: Session, job: Job, decision: Decision, snapshot: Sna
     """Reserve and write the attempt, or neither; None when the money went elsewhere meanwhile."""
     new = decision.new_attempt
     assert new is not None
-    covered_until = new.grant_until + snapshot.terms.tail
-    held = reserved_nano(new.candidate.ceiling_hourly_nano, covered_until - snapshot.now, job.num_nodes)
-    if not budgets.reserve(session, job.project_id, job.id, held):
+    if not budgets.reserve(session, job.project_id, job.id, decision.need_nano):
         return None
-    attempt = _make_attempt(job, new, snapshot, held)
+    attempt = _make_attempt(job, new, snapshot, decision.need_nano)
     session.add(attempt)
     job.fence = new.fence
     session.flush()
@@ -194,6 +193,7 @@ def _intend_launch(session: Session, job: Job, decision: Decision, snapshot: Sna
         fence=attempt.fence,
         offer=offer,
         ceiling_hourly_nano=attempt.ceiling_hourly_nano,
+        resume_candidates=list_candidates(session, job.id),
     )
 
 
@@ -212,7 +212,7 @@ def _make_attempt(job: Job, new: NewAttempt, snapshot: Snapshot, held: int) -> A
         on_demand_hourly_nano=candidate.offer.on_demand_hourly_nano,
         intended_at=snapshot.now,
         grant_until=new.grant_until,
-        covered_until=new.grant_until + snapshot.terms.tail,
+        covered_until=covered_until(new.grant_until, snapshot.terms),
         accrued_until=floor_second(snapshot.now),
         reserved_nano=held,
     )
@@ -229,9 +229,9 @@ def _write_job(session: Session, job: Job, decision: Decision, *, is_refused: bo
     job.status_reason = StatusReason.BUDGET_RESERVED.value if is_refused else decision.reason
     if decision.end_reason is not None and job.end_reason is None:
         job.end_reason = decision.end_reason.value
-    if decision.add_hold is Hold.BUDGET:
+    if decision.add_hold is Hold.BUDGET and budgets.is_spent(session, job.project_id, job.id, decision.need_nano):
         job.has_budget_hold = True
-        budgets.tell_stop(session, job.project_id, job.id, need_nano=0, now=now)
+        budgets.tell_stop(session, job.project_id, job.id, need_nano=decision.need_nano, now=now)
     if decision.is_deadline_missed:
         job.deadline_missed_at = now
         emit(session, project_id=job.project_id, job_id=job.id, kind="job.deadline_missed", at=now)
@@ -299,4 +299,10 @@ def to_intended(session: Session, loaded: Loaded, fence: int) -> Intended:
     """A committed attempt as a launch needs it: for the relaunch of an intent whose worker died."""
     row = session.get_one(Attempt, loaded.attempt_ids[fence])
     offer = to_offer(session.get_one(OfferRow, row.offer_id))
-    return Intended(attempt_id=row.id, fence=row.fence, offer=offer, ceiling_hourly_nano=row.ceiling_hourly_nano)
+    return Intended(
+        attempt_id=row.id,
+        fence=row.fence,
+        offer=offer,
+        ceiling_hourly_nano=row.ceiling_hourly_nano,
+        resume_candidates=list_candidates(session, row.job_id),
+    )

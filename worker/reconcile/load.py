@@ -11,7 +11,6 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from service.budgets.service import view_money
-from service.checkpoints.service import list_candidates
 from service.db.claims import Claim, claim_job
 from service.db.models import Attempt, Checkpoint, Job, Node
 from service.db.watches import find_returned_at
@@ -25,7 +24,6 @@ from service.prices.service import list_priced_offers
 from service.settings import Settings
 from training.protocol.job_spec import JobSpec
 from training.protocol.job_spec import Market as WantedMarket
-from training.protocol.launch_spec import Candidate as ResumeCandidate
 
 _LAUNCH_WINDOW = timedelta(minutes=1)
 _DEFAULT_INTERVAL = timedelta(minutes=15)
@@ -48,7 +46,6 @@ class Loaded:
     money: MoneyView
     launch_slots: int
     service_returned_at: datetime
-    resume_candidates: tuple[ResumeCandidate, ...]
     known_checkpoints: frozenset[tuple[int, int]]
 
     @property
@@ -80,7 +77,6 @@ def load_job(session: Session, job_id: str, *, settings: Settings, now: datetime
         money=view_money(session, job.project_id, job_id),
         launch_slots=settings.launches_per_minute - _count_launches(session, now),
         service_returned_at=find_returned_at(session, now=now),
-        resume_candidates=list_candidates(session, job_id),
         known_checkpoints=_known_checkpoints(session, job_id),
     )
 

@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from service.db.claims import Claim, holds_claim
 from service.db.models import Attempt, Job, OfferRow
+from service.domain.money import floor_second
 from service.domain.snapshot import LaunchFailure
 from service.domain.terms import Terms
-from service.ledger.service import floor_second
 from worker.reconcile.act import LaunchOutcome, Outcome, TerminateOutcome
 
 _TERMINATE_PAUSE = timedelta(seconds=1)
