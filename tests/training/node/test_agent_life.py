@@ -140,9 +140,9 @@ def test_a_drain_loses_no_step(bench: Bench, source: str) -> None:
 
 
 def test_a_notice_is_told_before_the_drain_ends(bench: Bench) -> None:
-    slow = "trap 'sleep 1; exit 75' TERM; while :; do sleep 0.05; done"
+    slow = "trap 'sleep 1; exit 75' TERM; echo ready; while :; do sleep 0.05; done"
     agent = bench.start(bench.spec(run=slow))
-    wait_until(lambda: bench.service.last and bench.service.last.phase is Phase.RUNNING, "running")
+    wait_until(lambda: "ready" in bench.service.texts, "the trap")
     bench.imds.instance_action = {"action": "terminate", "time": "2031-01-01T00:02:00Z"}
     agent.wait(WAIT_SECONDS)
     told = next(heartbeat for heartbeat in bench.service.heartbeats if heartbeat.notice is not None)
@@ -204,9 +204,9 @@ def test_a_drain_before_the_ranks_start_reports_and_leaves(bench: Bench) -> None
 
 
 def test_a_rank_that_ignores_the_drain_is_killed_within_its_bound(bench: Bench) -> None:
-    stubborn = "trap '' TERM; while :; do sleep 0.05; done"
+    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
     agent = bench.start(bench.spec(run=stubborn, terms={"drain": 5}))
-    wait_until(lambda: bench.service.last and bench.service.last.phase is Phase.RUNNING, "running")
+    wait_until(lambda: "ready" in bench.service.texts, "the trap")
     bench.service.command("drain")
     assert agent.wait(WAIT_SECONDS) == 75
     assert bench.exit_report().kind is ExitKind.DRAINED
