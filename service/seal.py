@@ -7,10 +7,12 @@ key can check it, and a token names the one attempt that it is good for.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -46,16 +48,13 @@ class Sealer:
 def load_key(path: Path) -> bytes:
     """The key in a file that only its owner can read, made on first use; two makers agree on one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(os.urandom(32).hex().encode())
-    try:
-        os.link(scratch, path)
-    except FileExistsError:
-        pass
-    finally:
-        scratch.unlink()
+    if not path.exists():
+        descriptor, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(os.urandom(32).hex().encode())
+        with contextlib.suppress(FileExistsError):
+            os.link(scratch, path)
+        Path(scratch).unlink()
     return path.read_bytes().strip()
 
 

@@ -10,8 +10,10 @@ from functools import lru_cache
 
 from celery import Celery
 from celery.schedules import schedule
+from celery.signals import setup_logging
 
 from service.context import Context, make_context
+from service.log_setup import set_up_logs
 from service.settings import Settings
 from service.wakeup import RECONCILE_TASK, Waker
 from service.webhooks.sender import WebhookSender
@@ -47,12 +49,16 @@ app.conf.update(
         "unacked_restore_interval": 5,
         "unacked_restore_throttle": 1,
     },
-    worker_hijack_root_logger=False,
     worker_enable_remote_control=False,
     worker_send_task_events=False,
     timezone="UTC",
     enable_utc=True,
 )
+
+
+@setup_logging.connect
+def _set_up_logs(**_: object) -> None:
+    set_up_logs(settings.log_level)
 
 
 @lru_cache(maxsize=1)

@@ -32,7 +32,7 @@ def store_metrics(session: Session, job: Job, attempt: Attempt, heartbeat: Heart
         return
     is_postgresql = session.get_bind().dialect.name == "postgresql"
     statement = (postgresql.insert if is_postgresql else sqlite.insert)(Metric).values(rows)
-    replaced = {name: getattr(statement.excluded, name) for name in ("fence", "at", "values")}
+    replaced = {name: statement.excluded[name] for name in ("fence", "at", "values")}
     session.execute(
         statement.on_conflict_do_update(
             index_elements=["job_id", "step"], set_=replaced, where=Metric.fence <= attempt.fence
