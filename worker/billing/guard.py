@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy import select
@@ -23,13 +23,15 @@ EXCESS_PERCENT = 101
 
 def guard(context: Context) -> tuple[str, ...]:
     """Alarm each cap that is exceeded, once; the jobs woken because their price or grant needs a decision."""
-    return run_in_transaction(context.sessions, partial(_guard, now=context.clock()))
+    return run_in_transaction(
+        context.sessions, partial(_guard, now=context.clock(), quote_stale=context.settings.quote_stale)
+    )
 
 
-def _guard(session: Session, now: datetime) -> tuple[str, ...]:
+def _guard(session: Session, now: datetime, quote_stale: timedelta) -> tuple[str, ...]:
     for budget in session.scalars(select(Budget).where(Budget.spent_nano > Budget.cap_nano).order_by(Budget.id)):
         _alarm_excess(session, budget, now)
-    woken = tuple(sorted(_jobs_to_wake(session, now)))
+    woken = tuple(sorted(_jobs_to_wake(session, now, quote_stale)))
     for job_id in woken:
         wake_job(session, job_id, now=now)
     return woken
@@ -56,9 +58,11 @@ def _alarm_excess(session: Session, budget: Budget, now: datetime) -> None:
     )
 
 
-def _jobs_to_wake(session: Session, now: datetime) -> set[str]:
+def _jobs_to_wake(session: Session, now: datetime, quote_stale: timedelta) -> set[str]:
     """Jobs with an attempt whose price has passed its ceiling, or whose grant is over."""
-    prices = {priced.offer.id: priced.hourly_nano for priced in list_priced_offers(session, now)}
+    prices = {
+        priced.offer.id: priced.hourly_nano for priced in list_priced_offers(session, now, quote_stale=quote_stale)
+    }
     live = session.execute(
         select(Attempt.job_id, Attempt.offer_id, Attempt.ceiling_hourly_nano, Attempt.grant_until)
         .join(Job, Job.id == Attempt.job_id)

@@ -61,7 +61,7 @@ def load_job(session: Session, job_id: str, *, settings: Settings, now: datetime
     job = session.get_one(Job, job_id, populate_existing=True)
     spec = JobSpec.model_validate(job.spec)
     rows = _live_attempts(session, job_id)
-    offers = {priced.offer.id: priced for priced in list_priced_offers(session, now=now)}
+    offers = {priced.offer.id: priced for priced in list_priced_offers(session, now, quote_stale=settings.quote_stale)}
     candidates, reason = rank_candidates(tuple(offers.values()), to_wanted(spec), now=now)
     return Loaded(
         claim=claim,
