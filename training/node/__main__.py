@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from training.node.agent import Agent, Parts
 from training.node.bucket_access import BucketAccess
-from training.node.children import Watchdog
+from training.node.children import Watchdog, adopt_orphans
 from training.node.clock import utc_now
 from training.node.environment import secret_values, take_token
 from training.node.layout import prepare_layout
@@ -70,6 +70,7 @@ def _assemble(spec: LaunchSpec, token: str) -> Parts:
 
 
 def _lead_session() -> None:
+    adopt_orphans()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # A process group's leader, as an interactive shell starts one, cannot lead a session; then the groups must do.
     with contextlib.suppress(PermissionError):

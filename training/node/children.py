@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -15,9 +16,20 @@ from pathlib import Path
 from training.node.logs import LogSink, read_stream
 
 _FOLDER = Path(__file__).parent
+_PR_SET_CHILD_SUBREAPER = 36
 GROUP_POLL_SECONDS = 0.02
 READERS_SECONDS = 2.0
 """How long output is waited for after a child's end: a process that escaped its group may hold the pipe open."""
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of its descendants' orphans, on Linux, so that it can reap them.
+
+    In a container the first process may reap late or never, and a group whose dead nobody reaps looks alive.
+    """
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Watchdog:
@@ -105,6 +117,10 @@ class Child:
         return tuple(pid for pid in _group_members(self.group) if _is_caught(pid, number))
 
     def _has_group(self) -> bool:
+        """Call once the leader is reaped: what is left of the group is adopted, and reaped here."""
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-self.group, os.WNOHANG)[0]:
+                pass
         try:
             os.killpg(self.group, 0)
         except (ProcessLookupError, PermissionError):

@@ -73,6 +73,20 @@ def test_a_plain_command_that_dies_of_the_drains_sigterm_is_drained(bench: Bench
     assert bench.exit_report().kind is ExitKind.DRAINED
 
 
+LAZY_PARENT = (
+    "import ctypes, subprocess, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0); "
+    "sys.exit(subprocess.Popen(sys.argv[1:]).wait())"
+)
+"""Adopts orphans as a container's first process does, and never reaps them."""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems do not count the dead in a group")
+def test_dead_orphans_that_nobody_reaps_do_not_keep_a_rank_alive(bench: Bench) -> None:
+    agent = bench.start(bench.spec(run="sleep 300 & exit 0"), under=(sys.executable, "-c", LAZY_PARENT))
+    assert agent.wait(WAIT_SECONDS) == 0
+    assert bench.exit_report().kind is ExitKind.COMPLETED
+
+
 def test_a_failing_setup_is_a_user_error_with_its_log(bench: Bench) -> None:
     marker = bench.folder / "started"
     assert bench.run_to_end(bench.spec(setup="echo no such package; exit 4", run=f"touch {marker}")) == 1
