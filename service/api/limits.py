@@ -6,6 +6,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.problems import Problem, invalid, to_response
 
+_HANG_UP = {"Connection": "close"}
+"""Nobody wants the rest of a body that is refused."""
+
 
 class BodyLimit:
     """Refuses a body over its path's limit with 413, by its declared length or as it is streamed; and NUL in addresses."""
@@ -54,4 +57,4 @@ def _refuse_address(scope: Scope) -> Problem | None:
 
 def _too_large(limit: int) -> Problem:
     remedy = "Send less, or raise the service's limit."
-    return Problem(413, "too_large", f"The body is over the limit of {limit} bytes.", remedy=remedy)
+    return Problem(413, "too_large", f"The body is over the limit of {limit} bytes.", remedy=remedy, headers=_HANG_UP)

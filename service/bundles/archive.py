@@ -28,32 +28,34 @@ class ArchiveFacts:
     unpacked_bytes: int
 
 
-def inspect_archive(path: Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES) -> ArchiveFacts:
+def inspect_archive(
+    path: Path, *, max_unpacked_bytes: int = MAX_UNPACKED_BYTES, max_files: int = MAX_FILES
+) -> ArchiveFacts:
     """Errors: BundleRefused."""
     try:
         with path.open("rb") as file, gzip.GzipFile(fileobj=file) as unzipped:
-            return _inspect(_Bounded(unzipped, max_unpacked_bytes))
+            return _inspect(_Bounded(unzipped, max_unpacked_bytes), max_files)
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, UnicodeError, ValueError) as error:
         raise BundleRefused("not a tar.gz archive, or a damaged one") from error
 
 
-def _inspect(stream: _Bounded) -> ArchiveFacts:
+def _inspect(stream: _Bounded, max_files: int) -> ArchiveFacts:
     count = total = 0
     with tarfile.open(fileobj=stream, mode="r:") as archive:  # type: ignore[call-overload]
         while (member := archive.next()) is not None:
             count += 1
             total += member.size
             archive.members.clear()  # tarfile remembers every member; nothing here looks back
-            _check_member(member, count)
+            if count > max_files:
+                raise BundleRefused(f"more than {max_files} files")
+            _check_member(member)
             stream.check_total(total)
     stream.drain()
     return ArchiveFacts(file_count=count, unpacked_bytes=total)
 
 
-def _check_member(member: tarfile.TarInfo, count: int) -> None:
+def _check_member(member: tarfile.TarInfo) -> None:
     name = repr(member.name)[:120]
-    if count > MAX_FILES:
-        raise BundleRefused(f"more than {MAX_FILES} files")
     if not _is_inside(member.name):
         raise BundleRefused(f"{name}: the path leads out of the archive, or is not plain")
     if member.sparse is not None or not (member.type in _PLAIN_TYPES or member.isdir() or member.issym()):

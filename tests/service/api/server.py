@@ -33,7 +33,7 @@ class Server:
 
 
 @contextmanager
-def run_server(settings: Settings) -> Iterator[Server]:
+def run_server(settings: Settings, factory: str = "service.app:create_app") -> Iterator[Server]:
     """uvicorn as `godwit up` starts it; killed at the end if it still runs."""
     port = _free_port()
     environment = {
@@ -43,7 +43,7 @@ def run_server(settings: Settings) -> Iterator[Server]:
         "GODWIT_DATABASE_URL": settings.database,
         "GODWIT_BROKER_URL": settings.broker,
     }
-    argv = [sys.executable, "-m", "uvicorn", "service.app:create_app", "--factory", "--port", str(port)]
+    argv = [sys.executable, "-m", "uvicorn", factory, "--factory", "--port", str(port)]
     process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
     server = Server(url=f"http://127.0.0.1:{port}", process=process)
     try:
