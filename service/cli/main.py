@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import typer
 from rich.text import Text
@@ -29,7 +30,7 @@ from service.cli.commands import (
 )
 from service.cli.errors import CliError, ExitStatus
 from service.cli.output import clean, print_json_error, stderr
-from service.client.errors import ApiError, FieldError, ServiceAway
+from service.client.errors import ApiError, ClientError, FieldError
 
 _EPILOG = (
     "Exit codes: 0 done; 1 failed, or refused by the service; 2 bad usage or input; 3 the service is away; "
@@ -57,13 +58,13 @@ app.add_typer(database.app, name="db")
 
 def main() -> None:
     """The entry point."""
-    sys.exit(run(app))
+    sys.exit(run(sys.argv[1:]))
 
 
-def run(command: Callable[[], object]) -> int:
+def run(arguments: Sequence[str]) -> int:
     """The exit code. Whatever a user can cause ends in a message, never in a traceback."""
     try:
-        command()
+        app(args=list(arguments), prog_name="godwit")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else ExitStatus.OK if end.code is None else ExitStatus.FAILED
     except KeyboardInterrupt:
@@ -71,14 +72,32 @@ def run(command: Callable[[], object]) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # whoever read has gone
         return ExitStatus.OK
-    except CliError as error:
-        return _fail(error.exit_status, error.message, error.remedy, error.errors, "cli")
-    except ServiceAway as error:
-        remedy = "start it with 'godwit up', or check GODWIT_URL and 'godwit login'"
-        return _fail(ExitStatus.AWAY, f"the service at {error.url} is away: {error.cause}", remedy, (), "away")
-    except ApiError as error:
-        return _fail(_status_of(error), str(error), error.remedy, error.errors, error.code)
+    except (CliError, ClientError) as error:
+        failure = _failure_of(error)
+        _print_failure(failure, as_json="--json" in arguments)
+        return failure.status
     return ExitStatus.OK
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Failure:
+    status: ExitStatus
+    code: str
+    message: str
+    remedy: str | None = None
+    errors: tuple[FieldError, ...] = ()
+
+
+def _failure_of(error: CliError | ClientError) -> _Failure:
+    if isinstance(error, CliError):
+        status, code = error.exit_status, error.exit_status.name.lower()
+        return _Failure(status=status, code=code, message=error.message, remedy=error.remedy, errors=error.errors)
+    if isinstance(error, ApiError):
+        return _Failure(
+            status=_status_of(error), code=error.code, message=str(error), remedy=error.remedy, errors=error.errors
+        )
+    remedy = "start it with 'godwit up', or check GODWIT_URL and 'godwit login'"
+    return _Failure(status=ExitStatus.AWAY, code="away", message=f"the service is away: {error}", remedy=remedy)
 
 
 def _status_of(error: ApiError) -> ExitStatus:
@@ -87,17 +106,14 @@ def _status_of(error: ApiError) -> ExitStatus:
     return ExitStatus.BAD_INPUT if error.status in (400, 413, 415, 422) else ExitStatus.FAILED
 
 
-def _fail(
-    status: ExitStatus, message: str, remedy: str | None, errors: tuple[FieldError, ...], code: str
-) -> ExitStatus:
-    if "--json" in sys.argv:
-        print_json_error(code, message, remedy, errors)
-        return status
+def _print_failure(failure: _Failure, *, as_json: bool) -> None:
+    if as_json:
+        print_json_error(failure.code, failure.message, failure.remedy, failure.errors)
+        return
     console = stderr()
-    console.print(Text.assemble(("error: ", "bold red"), clean(message)))
-    for error in errors:
+    console.print(Text.assemble(("error: ", "bold red"), clean(failure.message)))
+    for error in failure.errors:
         fix = f" ({clean(error.remedy)})" if error.remedy else ""
         console.print(Text.assemble("  ", (clean(error.field), "bold"), f": {clean(error.message)}{fix}"))
-    if remedy:
-        console.print(Text.assemble(("  → ", "cyan"), clean(remedy)))
-    return status
+    if failure.remedy:
+        console.print(Text.assemble(("  → ", "cyan"), clean(failure.remedy)))

@@ -61,14 +61,15 @@ def follow(
     """Every event after `last_id`, reconnecting with Last-Event-ID whenever the connection ends or falls silent.
 
     A stream has no end of its own: after a silence `is_over` is asked, and one more silence ends it.
-    Errors: ServiceAway when reconnecting has failed for about ten seconds; ApiError at once.
+    Errors: ServiceAway at once at the first connection, later when reconnecting has failed for about ten seconds;
+    ApiError at once.
     """
-    failures, was_over = 0, False
+    failures, was_over, has_connected = 0, False, False
     while True:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
         try:
             with transport.stream(path, params=params, headers=headers, silence_seconds=SILENCE_SECONDS) as response:
-                failures = 0
+                failures, has_connected = 0, True
                 for event in parse_lines(split_lines(response.iter_bytes())):
                     was_over = False
                     last_id = event.id or last_id
@@ -77,7 +78,7 @@ def follow(
             if was_over:
                 return
         except ServiceAway:
-            if failures >= len(_RECONNECT_SECONDS):
+            if not has_connected or failures >= len(_RECONNECT_SECONDS):
                 raise
             sleep(_RECONNECT_SECONDS[failures])
             failures += 1

@@ -21,6 +21,7 @@ _CELERY = (*_PYTHON, "-m", "celery", "-A", "worker.app")
 class ChildSpec:
     name: str
     argv: tuple[str, ...]
+    needs_database: bool = True
     inherits_socket: bool = False
 
 
@@ -31,6 +32,7 @@ def embedded_children(
     children = (
         ChildSpec(
             name=CLOUD,
+            needs_database=False,
             argv=(
                 *(*_PYTHON, "-m", "worker.provision.local", "--data", str(layout.cloud_dir)),
                 *("--profile", market_profile, "--seed", str(market_seed)),
@@ -71,7 +73,7 @@ def _broker(layout: Layout) -> ChildSpec:
         "loglevel": "warning",
     }
     flags = (part for name, value in options.items() for part in (f"--{name}", value))
-    return ChildSpec(name=BROKER, argv=(str(_broker_binary()), *flags))
+    return ChildSpec(name=BROKER, needs_database=False, argv=(str(_broker_binary()), *flags))
 
 
 def _broker_binary() -> Path:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import httpx
 
-from service.supervisor.children import API, STOP_ORDER, WORKER, ChildSpec
+from service.supervisor.children import API, BEAT, STOP_ORDER, WORKER, ChildSpec
 from service.supervisor.cloud import CloudAway, terminate_all
 from service.supervisor.layout import Layout
 from service.supervisor.logs import open_log, rotate_log, tail
@@ -67,8 +67,9 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         try:
             self._publish()
+            self._start_those(need_database=False)
             self._prepare()
-            self._start_all()
+            self._start_those(need_database=True)
             self._watch()
         except StartFailed as failure:
             self._stop()
@@ -90,9 +91,10 @@ class Supervisor:
         if done.returncode != 0 and not self._is_stopping:
             raise StartFailed(f"the database could not be prepared (see {log}):\n{tail(log, 5)}")
 
-    def _start_all(self) -> None:
+    def _start_those(self, *, need_database: bool) -> None:
         for child in self._children.values():
-            self._start(child)
+            if child.spec.needs_database is need_database:
+                self._start(child)
         self._publish()
 
     def _start(self, child: _Child) -> None:
@@ -150,6 +152,7 @@ class Supervisor:
     def _stop(self) -> None:
         if self._children:
             self._publish(Phase.STOPPING)
+        self._ask_to_stop((BEAT, WORKER, API))
         for name in STOP_ORDER:
             if name == API and self._stops_nodes:
                 self._stop_nodes()
@@ -159,6 +162,13 @@ class Supervisor:
                 child.process.wait()
                 child.process = None
         self.layout.broker_socket.unlink(missing_ok=True)
+
+    def _ask_to_stop(self, names: Sequence[str]) -> None:
+        """All at once: each may take its grace, and they take it together."""
+        for name in names:
+            child = self._children.get(name)
+            if child is not None and child.process is not None:
+                child.process.terminate()
 
     def _stop_nodes(self) -> None:
         try:

@@ -16,6 +16,7 @@ from service.client.api import Godwit
 from service.client.errors import ApiError
 from service.client.models import Budget
 
+MAX_USD = 10_000_000
 app = typer.Typer(help="What may be spent: see it, change it.", no_args_is_help=True)
 Target = Annotated[
     str | None, typer.Argument(metavar="[JOB|BUDGET]", help="A job's id or name, or a budget's id; none: the project.")
@@ -109,8 +110,8 @@ def _check_amount(text: str) -> str:
         amount = Decimal(text.strip().removeprefix("$"))
     except InvalidOperation as error:
         raise BadInput(f"{text[:50]!r} is not an amount", remedy=remedy) from error
-    if not amount.is_finite() or amount <= 0:
-        raise BadInput(f"{text[:50]!r} is not a positive amount", remedy=remedy)
+    if not amount.is_finite() or not 0 < amount <= MAX_USD:
+        raise BadInput(f"{text[:50]!r} is not a positive amount up to {MAX_USD:,}", remedy=remedy)
     return f"{amount:f}"
 
 

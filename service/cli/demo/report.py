@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from service.cli.errors import CliError
 from service.client.api import Godwit
 from service.client.errors import ApiError
-from service.client.models import Job, MetricPoint
+from service.client.models import Checkpoint, Job, MetricPoint
 
 LOSS, VALIDATION_LOSS, TOKENS = "loss/train", "loss/validation", "data/tokens"
 SAMPLE = "sample.txt"
@@ -73,15 +73,16 @@ def collect_report(client: Godwit, job_id: str) -> Report:
     points = client.metrics(job_id, [LOSS, VALIDATION_LOSS, TOKENS], max_points=MAX_POINTS)
     losses, tokens = _series(points, LOSS), _series(points, TOKENS)
     validation_losses = _series(points, VALIDATION_LOSS)
+    kept = client.checkpoints(job_id, with_deleted=True)
     return Report(
         job=JobPart(id=job.id, status=job.status, end_reason=job.end_reason),
         steps=job.step,
         tokens=int(tokens[-1]) if tokens else None,
         first_loss=losses[0] if losses else None,
         final_loss=losses[-1] if losses else None,
-        val_loss=validation_losses[-1] if validation_losses else None,
+        val_loss=_val_loss(kept, validation_losses),
         preemptions=_preemptions(client, job_id),
-        checkpoints=_checkpoints(client, job_id),
+        checkpoints=_checkpoints(kept),
         attempts=_attempts(client, job_id),
         cost_usd=float(job.spent_usd),
         on_demand_cost_usd=float(job.on_demand_cost_usd),
@@ -118,11 +119,18 @@ def _preemptions(client: Godwit, job_id: str) -> tuple[PreemptionPart, ...]:
     )
 
 
-def _checkpoints(client: Godwit, job_id: str) -> tuple[CheckpointPart, ...]:
+def _val_loss(kept: list[Checkpoint], series: list[float]) -> float | None:
+    """The newest checkpoint's; without one, the latest that was drawn."""
+    if kept and kept[-1].val_loss is not None:
+        return kept[-1].val_loss
+    return series[-1] if series else None
+
+
+def _checkpoints(kept: list[Checkpoint]) -> tuple[CheckpointPart, ...]:
     """Those that retention let go, too: they were registered and verified."""
     return tuple(
         CheckpointPart(step=item.step, fence=item.fence, size_bytes=item.size_bytes, verified=item.verified)
-        for item in client.checkpoints(job_id, with_deleted=True)
+        for item in kept
     )
 
 
