@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -27,7 +28,7 @@ MAX_BUFFER_CHARACTERS = 2_000_000
 MAX_MESSAGE_CHARACTERS = 256_000
 MAX_FILE_BYTES = 8 * 1024 * 1024
 BYTES_A_SECOND = 1024 * 1024
-BURST_BYTES = 4 * 1024 * 1024
+BURST_BYTES = 2 * 1024 * 1024
 HELD_BYTES = 8 * 1024
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -108,22 +109,24 @@ class LogSink:
         self._dropped = 0
         self._tails: dict[int, deque[str]] = defaultdict(lambda: deque(maxlen=TAIL_LINES))
 
-    def write(self, rank: int, stream: Stream, raw: bytes, *, is_cut: bool = False) -> None:
-        text = clean_line(raw, self._redactor, MAX_LOG_LINE_CHARACTERS, is_cut=is_cut)
-        if not text:
+    def write(self, rank: int, stream: Stream, lines: Sequence[tuple[bytes, bool]]) -> None:
+        """Take lines, each with whether it was cut."""
+        cleaned = [clean_line(raw, self._redactor, MAX_LOG_LINE_CHARACTERS, is_cut=is_cut) for raw, is_cut in lines]
+        texts = [text for text in cleaned if text]
+        if not texts:
             return
-        line = LogLine(at=utc_now(), rank=rank, stream=stream, text=text)
+        at = utc_now()
         with self._lock:
-            self._tails[rank].append(text)
-            self._append_to_file(rank, text)
-            self._waiting.append(line)
-            self._waiting_characters += len(text)
+            self._tails[rank].extend(texts)
+            self._append_to_file(rank, texts)
+            self._waiting.extend(LogLine(at=at, rank=rank, stream=stream, text=text) for text in texts)
+            self._waiting_characters += sum(map(len, texts))
             self._drop_oldest()
 
     def tell(self, text: str) -> None:
         """A line of the agent itself, to its own stderr too."""
         for line in text.splitlines():
-            self.write(AGENT_RANK, "agent", line.encode())
+            self.write(AGENT_RANK, "agent", [(line.encode(), False)])
             sys.stderr.write(f"godwit-node: {self._redactor.redact(line)}\n")
         sys.stderr.flush()
 
@@ -175,17 +178,17 @@ class LogSink:
             self._waiting_characters -= len(self._waiting.popleft().text)
             self._dropped += 1
 
-    def _append_to_file(self, rank: int, text: str) -> None:
+    def _append_to_file(self, rank: int, texts: Sequence[str]) -> None:
         path = log_file(self._folder, rank)
         try:
             with path.open("a", encoding="utf-8") as file:
-                file.write(text + "\n")
+                file.writelines(f"{text}\n" for text in texts)
                 is_full = file.tell() > MAX_FILE_BYTES
             if is_full:
                 path.replace(path.with_suffix(".log.1"))
         except OSError:
-            # A full disk must not stop the reading of the pipe, which would stop the rank.
-            self._dropped += 1
+            # A full disk must not stop the reading of the pipe, which would stop the rank. The heartbeat has the lines.
+            return
 
 
 def log_file(folder: Path, rank: int) -> Path:
@@ -198,21 +201,14 @@ def read_stream(pipe: BinaryIO, rank: int, stream: Stream, sink: LogSink) -> Non
     held = b""
     while chunk := pipe.read1(65_536):  # type: ignore[attr-defined]
         if budget.take(len(chunk), time.monotonic()):
-            held = _pass_on(splitter, held + chunk, rank, stream, sink)
+            sink.write(rank, stream, splitter.feed(held + chunk))
+            held = b""
             continue
         dropped, held = _hold_end(held + chunk)
         splitter.break_off(is_inside_line=not held)
         sink.count_dropped(dropped)
-    _pass_on(splitter, held, rank, stream, sink)
-    for line, is_cut in splitter.flush():
-        sink.write(rank, stream, line, is_cut=is_cut)
+    sink.write(rank, stream, [*splitter.feed(held), *splitter.flush()])
     pipe.close()
-
-
-def _pass_on(splitter: LineSplitter, data: bytes, rank: int, stream: Stream, sink: LogSink) -> bytes:
-    for line, is_cut in splitter.feed(data):
-        sink.write(rank, stream, line, is_cut=is_cut)
-    return b""
 
 
 def _hold_end(data: bytes) -> tuple[int, bytes]:

@@ -44,6 +44,8 @@ class Bench:
     folder: Path
     service: ServiceDouble
     imds: ImdsDouble
+    under: tuple[str, ...] = ()
+    """A command that starts the one that follows it, and with that the agent."""
     agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
@@ -77,15 +79,15 @@ class Bench:
             values["run"] = trainer()
         return LaunchSpec.model_validate(values | changes)
 
-    def start(self, spec: LaunchSpec, *, under: tuple[str, ...] = (), **environment: str) -> subprocess.Popen[bytes]:
-        """An agent process in the node's folder; `under` is a command that starts the one that follows it."""
+    def start(self, spec: LaunchSpec, **environment: str) -> subprocess.Popen[bytes]:
+        """An agent process in the node's folder."""
         self.node.mkdir(exist_ok=True)
         path = self.node / "launch_spec.json"
         path.write_text(spec.model_dump_json())
         path.chmod(0o600)
         with (self.folder / "agent.err").open("ab") as stderr:
             agent = subprocess.Popen(  # noqa: S603 - the program under test
-                [*under, sys.executable, "-P", "-m", "training.node", "--spec", str(path)],
+                [*self.under, sys.executable, "-P", "-m", "training.node", "--spec", str(path)],
                 cwd=self.node,
                 env={
                     "PATH": os.environ["PATH"],

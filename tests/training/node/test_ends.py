@@ -82,8 +82,8 @@ LAZY_PARENT = (
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems do not count the dead in a group")
 def test_dead_orphans_that_nobody_reaps_do_not_keep_a_rank_alive(bench: Bench) -> None:
-    agent = bench.start(bench.spec(run="sleep 300 & exit 0"), under=(sys.executable, "-c", LAZY_PARENT))
-    assert agent.wait(WAIT_SECONDS) == 0
+    bench.under = (sys.executable, "-c", LAZY_PARENT)
+    assert bench.run_to_end(bench.spec(run="sleep 300 & exit 0")) == 0
     assert bench.exit_report().kind is ExitKind.COMPLETED
 
 
