@@ -131,12 +131,11 @@ def wait_until(is_true: Callable[[], bool], ranks: list[ForkServerProcess], paus
         time.sleep(pause_seconds)
 
 
-def kill(ranks: list[ForkServerProcess]) -> None:
-    """SIGKILL, all at once."""
+def kill(ranks: list[ForkServerProcess]) -> bool:
+    """SIGKILL, all at once; whether it was this that ended every one of them."""
     for rank in ranks:
-        if rank.is_alive() and rank.pid:
-            os.kill(rank.pid, signal.SIGKILL)
-    join(ranks)
+        rank.kill()
+    return set(join(ranks)) == {-signal.SIGKILL}
 
 
 def join(ranks: list[ForkServerProcess]) -> list[int | None]:

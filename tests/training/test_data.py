@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ def test_a_cache_left_by_a_killed_process_is_finished_by_the_next(corpus: Path, 
     whole, cache = prepare(corpus, tmp_path / "whole"), tmp_path / "cache"
     maker = start_preparing(corpus, cache)
     while maker.poll() is None and not any((cache / "tokens").glob(".building-*")):
-        pass
+        time.sleep(0.001)
     maker.kill()
     maker.communicate()
     assert prepare(corpus, cache).digest == whole.digest
