@@ -6,11 +6,14 @@ harmless. `unacked_restore_*` bring a killed worker's messages back in seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from threading import Lock
 
-from celery import Celery
+from celery import Celery, Task
 from celery.schedules import schedule
 from celery.signals import setup_logging
+from kombu import Queue
 
 from service.context import Context, make_context
 from service.log_setup import set_up_logs
@@ -32,6 +35,9 @@ from worker.sweep.orphans import sweep_orphans
 _VISIBILITY_SECONDS = 1800
 _TIME_LIMIT_SECONDS = 1200
 
+QUEUE, DELIVERY_QUEUE = "godwit", "godwit-delivery"
+"""Slow receivers hold a slot for up to half a minute: where there are many, give deliveries workers of their own (-Q)."""
+
 settings = Settings()
 app = Celery("godwit", broker=settings.broker)
 app.conf.update(
@@ -40,7 +46,9 @@ app.conf.update(
     worker_prefetch_multiplier=1,
     task_ignore_result=True,
     task_time_limit=_TIME_LIMIT_SECONDS,
-    task_default_queue="godwit",
+    task_default_queue=QUEUE,
+    task_queues=[Queue(QUEUE), Queue(DELIVERY_QUEUE)],
+    task_routes={"godwit.deliver": {"queue": DELIVERY_QUEUE}},
     task_serializer="json",
     accept_content=["json"],
     broker_connection_retry_on_startup=True,
@@ -77,6 +85,24 @@ def get_sender() -> WebhookSender:
     return make_sender(settings)
 
 
+def _periodic(name: str) -> Callable[[Callable[[], object]], Task]:
+    """A task that the beat sends: while one runs in this process, another is dropped, for it would find nothing to do."""
+
+    def register(work: Callable[[], object]) -> Task:
+        running = Lock()
+
+        def run() -> None:
+            if running.acquire(blocking=False):
+                try:
+                    work()
+                finally:
+                    running.release()
+
+        return app.task(name=name)(run)
+
+    return register
+
+
 @app.task(name=RECONCILE_TASK)
 def reconcile(job_id: str) -> None:
     reconcile_job(get_context(), get_provisioner(), job_id)
@@ -86,39 +112,39 @@ def _send(job_id: str) -> None:
     app.send_task(RECONCILE_TASK, [job_id])
 
 
-@app.task(name="godwit.sweep")
+@_periodic("godwit.sweep")
 def sweep() -> None:
     sweep_due_jobs(get_context(), _send)
     act_drills(get_context(), get_provisioner())
 
 
-@app.task(name="godwit.accrue")
+@_periodic("godwit.accrue")
 def accrue() -> None:
     accrue_all(get_context())
 
 
-@app.task(name="godwit.guard")
+@_periodic("godwit.guard")
 def guard_money() -> None:
     for job_id in guard(get_context()):
         _send(job_id)
 
 
-@app.task(name="godwit.relay")
+@_periodic("godwit.relay")
 def relay() -> None:
     relay_events(get_context())
 
 
-@app.task(name="godwit.deliver")
+@_periodic("godwit.deliver")
 def deliver() -> None:
     deliver_due(get_context(), get_sender())
 
 
-@app.task(name="godwit.refresh_quotes")
+@_periodic("godwit.refresh_quotes")
 def refresh_prices() -> None:
     refresh_quotes(get_context(), get_provisioner())
 
 
-@app.task(name="godwit.orphans")
+@_periodic("godwit.orphans")
 def reap_orphans() -> None:
     sweep_orphans(get_context(), get_provisioner())
 
