@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import lru_cache
 from threading import Lock
 
-from celery import Celery, Task
+from celery import Celery
 from celery.schedules import schedule
 from celery.signals import setup_logging
-from kombu import Queue
+from kombu import Exchange, Queue
 
 from service.context import Context, make_context
 from service.log_setup import set_up_logs
@@ -47,7 +47,7 @@ app.conf.update(
     task_ignore_result=True,
     task_time_limit=_TIME_LIMIT_SECONDS,
     task_default_queue=QUEUE,
-    task_queues=[Queue(QUEUE), Queue(DELIVERY_QUEUE)],
+    task_queues=[Queue(name, Exchange(name), routing_key=name) for name in (QUEUE, DELIVERY_QUEUE)],
     task_routes={"godwit.deliver": {"queue": DELIVERY_QUEUE}},
     task_serializer="json",
     accept_content=["json"],
@@ -85,10 +85,10 @@ def get_sender() -> WebhookSender:
     return make_sender(settings)
 
 
-def _periodic(name: str) -> Callable[[Callable[[], object]], Task]:
+def _periodic(name: str) -> Callable[[Callable[[], object]], Callable[[], None]]:
     """A task that the beat sends: while one runs in this process, another is dropped, for it would find nothing to do."""
 
-    def register(work: Callable[[], object]) -> Task:
+    def register(work: Callable[[], object]) -> Callable[[], None]:
         running = Lock()
 
         def run() -> None:
@@ -98,7 +98,8 @@ def _periodic(name: str) -> Callable[[Callable[[], object]], Task]:
                 finally:
                     running.release()
 
-        return app.task(name=name)(run)
+        app.task(name=name)(run)
+        return run
 
     return register
 
