@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 
+import anyio.to_thread
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from sqlalchemy import Engine
@@ -29,6 +29,8 @@ from service.settings import Settings
 from service.wakeup import Waker
 
 BUNDLES_PATH = "/v1/bundles"
+_PRESENCE_SECONDS = 5.0
+"""For the last word of the presence thread; it is not waited for longer while the database is away."""
 _FEATURES = (
     "projects",
     "keys",
@@ -66,8 +68,7 @@ def create_app(
     app.state.metrics = Figures()
     install_handlers(app)
     for feature in _FEATURES:
-        if find_spec(f"service.{feature}.endpoints"):
-            app.include_router(import_module(f"service.{feature}.endpoints").router)
+        app.include_router(import_module(f"service.{feature}.endpoints").router)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes, by_path={BUNDLES_PATH: settings.max_bundle_bytes})
     app.add_middleware(AccessLog, latency=app.state.metrics.latency)
     install_openapi(app)
@@ -79,10 +80,11 @@ def create_app(
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     context = app.state.context
     set_up_logs(context.settings.log_level)
-    keep_presence(context, app.state.closing)
+    presence = keep_presence(context, app.state.closing)
     with announced_shutdown(app.state.closing):
         yield
     app.state.closing.set()
+    await anyio.to_thread.run_sync(presence.join, _PRESENCE_SECONDS)
     engine = app.state.context.sessions.kw["bind"]
     assert isinstance(engine, Engine)
     engine.dispose()

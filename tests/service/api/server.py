@@ -55,7 +55,7 @@ def run_server(settings: Settings, factory: str = "service.app:create_app") -> I
         process.wait(10)
 
 
-def wait_for(question: object, seconds: float = 20) -> None:
+def wait_for(question: object, seconds: float = 90) -> None:
     """Poll until the callable says yes. Errors: AssertionError."""
     assert callable(question)
     until = time.monotonic() + seconds
