@@ -278,7 +278,11 @@ def _tell_training_error(session: Session, job: Job, *, now: datetime) -> None:
         .order_by(Node.node_rank)
     )
     job.error = next((told for told in exits if told and told["kind"] == job.end_reason), None)
-    emit(session, project_id=job.project_id, job_id=job.id, kind="training_error", at=now, **(job.error or {}))
+    told = {name: value for name, value in (job.error or {}).items() if name != "kind"}
+    end_reason = job.end_reason
+    emit(
+        session, project_id=job.project_id, job_id=job.id, kind="training_error", at=now, end_reason=end_reason, **told
+    )
 
 
 def _tell(session: Session, job: Job, kind: str, attempt: Attempt, now: datetime, **data: object) -> None:
