@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import time
+from pathlib import Path
 
 import psutil
 
@@ -13,10 +15,12 @@ from training.protocol.base import Value
 
 _SAME_START_SECONDS = 0.05
 _POLL_SECONDS = 0.05
+_START_FIELD = 18
+"""`starttime`, field 22 of proc(5), counted from the one after the state."""
 
 
 class Identity(Value):
-    """`started_at` is the kernel's word in seconds since the epoch."""
+    """`started_at` is the kernel's word in seconds: since the boot on Linux, where the wall clock may step, else since 1970."""
 
     pid: int
     started_at: float
@@ -24,11 +28,24 @@ class Identity(Value):
 
 def identify(pid: int) -> Identity | None:
     """None when there is no such process (a zombie is none)."""
+    started_at = _read_linux_start(pid) if sys.platform == "linux" else _ask_psutil(pid)
+    return None if started_at is None else Identity(pid=pid, started_at=started_at)
+
+
+def _read_linux_start(pid: int) -> float | None:
+    """From /proc: psutil's create_time moves with the wall clock."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+    except OSError:
+        return None
+    state, *fields = text.rpartition(")")[2].split()
+    return None if state in ("Z", "X") else int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
+
+
+def _ask_psutil(pid: int) -> float | None:
     try:
         process = psutil.Process(pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return None
-        return Identity(pid=pid, started_at=process.create_time())
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
     except psutil.Error:
         return None
 

@@ -21,7 +21,7 @@ from service.supervisor.children import API, BEAT, STOP_ORDER, WORKER, ChildSpec
 from service.supervisor.cloud import CloudAway, terminate_all
 from service.supervisor.layout import Layout
 from service.supervisor.logs import open_log, rotate_log, tail
-from service.supervisor.processes import Identity, identify, is_alive, stop_group
+from service.supervisor.processes import Identity, identify, is_alive
 from service.supervisor.restarts import Restarts, is_due, note_death, note_start
 from service.supervisor.state import ChildState, Phase, State, remove_state, write_state
 
@@ -157,9 +157,8 @@ class Supervisor:
             if name == API and self._stops_nodes:
                 self._stop_nodes()
             child = self._children.get(name)
-            if child is not None and child.process is not None and child.identity is not None:
-                stop_group(child.identity, grace_seconds=_GRACE_SECONDS.get(name, 3.0))
-                child.process.wait()
+            if child is not None and child.process is not None:
+                _stop_child(child.process, _GRACE_SECONDS.get(name, 3.0))
                 child.process = None
         self.layout.broker_socket.unlink(missing_ok=True)
 
@@ -200,6 +199,16 @@ def is_ready(url: str, *, needs_broker: bool = True) -> bool:
         return False
     has_broker = body.get("broker") == "ok" or not needs_broker
     return answer.status_code == 200 and has_broker and body.get("sweep_age_seconds") is not None
+
+
+def _stop_child(process: subprocess.Popen[bytes], grace_seconds: float) -> None:
+    """SIGTERM, after the grace SIGKILL, to the group that it leads; a child's pid is its own until it is waited for."""
+    process.terminate()
+    try:
+        process.wait(grace_seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _own_identity() -> Identity:

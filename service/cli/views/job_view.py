@@ -48,7 +48,7 @@ def render_job(job: Job, now: datetime, *, losses: list[float] | None = None) ->
     grid.add_row("speed", f"{thousands(job.tokens_per_second)} tokens/s")
     grid.add_row("place", _place(job))
     grid.add_row("money", _money(job))
-    grid.add_row("losses", _recoveries(job))
+    grid.add_row("recovery", _recoveries(job))
     grid.add_row("time", _times(job, now))
     return Group(grid, *(_render_error(job.error) if job.error else ()))
 
