@@ -92,8 +92,8 @@ class RetryRequest(Value):
 
 class DryRunOffer(BaseModel):
     id: str
-    hourly_usd: HourlyUsd | None
-    is_available: bool
+    hourly_usd: HourlyUsd
+    is_available: bool = Field(description="not known to be out of capacity now")
 
 
 class DryRunView(BaseModel):
@@ -102,7 +102,7 @@ class DryRunView(BaseModel):
     is_admissible: bool
     reasons: list[str] = Field(description="why it would not start now")
     offer_count: int
-    offers: list[DryRunOffer] = Field(description="the cheapest that match")
+    offers: list[DryRunOffer] = Field(description="the cheapest that would do")
     cheapest_hourly_usd: HourlyUsd | None
     admission_usd: UsdText | None = Field(description="what the first admission sets aside at the cheapest offer")
     available_usd: UsdText | None = Field(description="over all budgets that would apply; null: none does")

@@ -255,7 +255,9 @@ def test_a_dry_run_says_what_it_would_meet_and_writes_nothing(
     assert answer.status_code == 200
     view = answer.json()
     assert (view["is_admissible"], view["cheapest_hourly_usd"], view["available_usd"]) == (True, "1.00", "10.00")
-    assert [offer["id"] for offer in view["offers"]] == [OFFER]
+    assert [(offer["id"], offer["is_available"]) for offer in view["offers"]] == [(OFFER, True)]
+    # 10 min start-up, 15 to a checkpoint, 2 + 5 tail, at 3 USD an hour, to whole seconds
+    assert view["admission_usd"] in ("1.60", "1.600833334")
     small = client.post("/v1/jobs?dry_run=true", json={**spec, "budget": {"cap_usd": "0.01"}}).json()
     assert small["is_admissible"] is False
     assert "0.01" in small["reasons"][0]
