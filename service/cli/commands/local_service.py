@@ -125,7 +125,7 @@ def _refuse_while_nodes_run(folder: Path) -> None:
     if clusters:
         jobs = ", ".join(sorted({cluster.job_id for cluster in clusters})[:5])
         raise CliError(
-            f"{sum(cluster.num_nodes for cluster in clusters)} nodes are running ({jobs})",
+            f"{sum(cluster.num_nodes for cluster in clusters)} node(s) are running ({jobs})",
             remedy="pause or cancel the jobs first, or stop everything: godwit down --force",
         )
 

@@ -119,13 +119,29 @@ def test_what_a_killed_supervisor_left_is_cleared_away(up: Path) -> None:
     assert godwit(up, "whoami").returncode == 0
 
 
-def test_down_leaves_nothing(up: Path) -> None:
+def processes_of(folder: Path) -> list[int]:
+    """Whatever works in the folder or names it, nodes' ranks included."""
+    found = psutil.process_iter(["cmdline", "cwd"])
+    return [process.pid for process in found if str(folder) in f"{process.info['cmdline']} {process.info['cwd']}"]
+
+
+def test_down_refuses_while_nodes_run_and_then_leaves_nothing(up: Path) -> None:
     before = state_of(up)
-    done = godwit(up, "down", "--json")
+    spec = up / "job.yaml"
+    spec.write_text("name: sleeper\nrun: sleep 617\nbudget: {cap_usd: '50'}\n")
+    assert godwit(up, "submit", str(spec)).returncode == 0
+    wait_for(
+        lambda: any(
+            "sleep 617" in " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+        )
+    )
+    refused = godwit(up, "down")
+    assert (refused.returncode, "1 node(s) are running" in refused.stderr) == (1, True)
+    assert is_alive(before.supervisor)
+    done = godwit(up, "down", "--force", "--json")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"was_running": True})
     assert not any(is_alive(identity) for identity in identities(before))
-    left = [process.pid for process in psutil.process_iter(["cmdline"]) if str(up) in str(process.info["cmdline"])]
-    assert left == []
+    assert processes_of(up) == []
     away = godwit(up, "ls")
     assert (away.returncode, "godwit up" in away.stderr) == (3, True)
     assert json.loads(godwit(up, "down", "--json").stdout) == {"was_running": False}
