@@ -13,13 +13,19 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from service.db.models import Event
+from service.domain.event_types import EVENT_TYPES
 
 _PENDING = "pending_events"
 _LOCK_KEY = 7_263_901_145
 
 
 def emit(session: Session, *, project_id: str, job_id: str | None, kind: str, at: datetime, **data: Any) -> None:
-    """Record that something happened. `data` is public: no secret may be in it."""
+    """Record that something happened. `data` is public: no secret may be in it.
+
+    Errors: ValueError for a kind that the catalogue does not have, a defect of ours.
+    """
+    if kind not in EVENT_TYPES:
+        raise ValueError(f"{kind!r} is not in the catalogue of events")
     session.info.setdefault(_PENDING, []).append(
         Event(project_id=project_id, job_id=job_id, type=kind, at=at, data=data)
     )

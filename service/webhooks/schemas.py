@@ -8,10 +8,19 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.db.models import WebhookDelivery, WebhookEndpoint
+from service.domain.event_types import EVENT_FILTERS
 from service.domain.webhook_schedule import DeliveryState
 from service.webhooks.ssrf import MAX_URL_LENGTH
 
-EventType = Annotated[str, Field(max_length=64, pattern=r"^[a-z_]+(\.[a-z_]+)*(\.\*)?$", examples=["job.*"])]
+EventType = Annotated[
+    str,
+    Field(
+        max_length=64,
+        pattern=r"^[a-z_]+(\.[a-z_]+)*(\.\*)?$",
+        examples=["job.*"],
+        json_schema_extra={"enum": list(EVENT_FILTERS)},
+    ),
+]
 
 
 class WebhookCreate(BaseModel):

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from service.api.problems import Problem, invalid, not_found
 from service.db.models import Event, WebhookDelivery, WebhookEndpoint
 from service.db.outbox import emit
+from service.domain.event_types import EVENT_FILTERS, find_nearest_filter
 from service.domain.webhook_schedule import DeliveryState
 from service.ids import new_id
 from service.seal import Sealer
@@ -40,7 +41,8 @@ def create_endpoint(
     allow_private: bool,
     now: datetime,
 ) -> EndpointWithSecret:
-    """Errors: Problem 422 for a URL that may not be sent to, 409 past the limit a project."""
+    """Errors: Problem 422 for a URL that may not be sent to or an unknown event type, 409 past the limit a project."""
+    _check_filters(event_types)
     try:
         parse_target(url, allow_private=allow_private)
     except Refused as refusal:
@@ -156,6 +158,14 @@ def replay_delivery(
         delivery.state, delivery.tries = DeliveryState.PENDING, 0
     delivery.due_at = now
     return delivery, session.get_one(Event, delivery.event_id)
+
+
+def _check_filters(event_types: list[str]) -> None:
+    for place, wanted in enumerate(event_types):
+        if wanted not in EVENT_FILTERS:
+            nearest = find_nearest_filter(wanted)
+            remedy = f"Did you mean '{nearest}'?" if nearest else f"Known are {', '.join(EVENT_FILTERS)}."
+            raise invalid(f"event_types.{place}", f"there is no event type '{wanted}'", remedy)
 
 
 def _check_enabled(endpoint: WebhookEndpoint) -> None:

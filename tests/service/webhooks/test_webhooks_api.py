@@ -84,6 +84,17 @@ def test_a_bad_registration_names_the_field_and_writes_nothing(
     assert client.get("/v1/webhooks").json()["items"] == []
 
 
+@pytest.mark.parametrize(
+    ("wanted", "remedy"), [("job.runing", "Did you mean 'job.running'?"), ("jobs.*", "Did you mean 'job.*'?")]
+)
+def test_an_unknown_event_type_is_refused_with_the_nearest(client: TestClient, wanted: str, remedy: str) -> None:
+    answer = client.post("/v1/webhooks", json={"url": URL, "event_types": ["budget.*", wanted]})
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["field"], error["remedy"]) == (422, "event_types.1", remedy)
+    assert wanted in error["message"]
+    assert client.get("/v1/webhooks").json()["items"] == []
+
+
 def test_plain_http_and_private_addresses_need_the_setting(client: TestClient) -> None:
     context: Context = client.app.state.context  # type: ignore[attr-defined]
     strict = context.settings.model_copy(update={"allow_private_webhooks": False})

@@ -133,7 +133,7 @@ def test_a_wrong_secret_does_not_verify(
 ) -> None:
     clock.now = datetime.now(UTC)
     register(ground, receiver.url)
-    _, other_secret = register(ground, receiver.url, ["nothing.else"])
+    _, other_secret = register(ground, receiver.url, ["price.rejected"])
     happen(ground)
     relay_events(ground)
     deliver_due(ground, sender)
@@ -370,7 +370,7 @@ def test_only_subscribed_endpoints_of_the_project_get_an_event(ground: Context, 
     with session_scope(ground.sessions) as session:
         emit(session, project_id="prj-other", job_id=None, kind="job.running", at=T0)
     happen(ground, "job.running")
-    happen(ground, "budget.threshold")
+    happen(ground, "budget.threshold_reached")
     happen(ground, "webhook.test")
     with session_scope(ground.sessions) as session:
         emit(session, project_id=PROJECT, job_id=None, kind="webhook.test", at=T0, endpoint_id=budgets)
