@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy.orm import Session
 
@@ -36,9 +36,9 @@ def _extend(session: Session, job: Job, attempt: Attempt, grant_until: datetime,
 
 
 def smallest_need(attempt: Attempt, *, terms: Terms, now: datetime) -> int:
-    """Nano-dollars that the smallest renewal would have added."""
-    smallest: timedelta = terms.grant * terms.min_grant_share
-    return max(0, _held(attempt, covered_until(now + smallest, terms)) - attempt.reserved_nano)
+    """Nano-dollars that the smallest renewal that was tried would have added."""
+    smallest = renewal_steps(grant_until=attempt.grant_until, now=now, terms=terms)[-1]
+    return max(0, _held(attempt, covered_until(smallest, terms)) - attempt.reserved_nano)
 
 
 def _held(attempt: Attempt, covers: datetime) -> int:

@@ -127,7 +127,7 @@ def _keep_told(session: Session, budget: Budget, *, now: datetime) -> None:
     """A new cap re-arms the thresholds that are ahead again; those that are still behind were told already."""
     for percent in THRESHOLDS_PERCENT:
         if budget.spent_nano * 100 >= budget.cap_nano * percent:
-            _insert_alert(session, budget, percent, now=now)
+            insert_alert(session, budget, percent, now=now)
 
 
 def _release_jobs(session: Session, budget: Budget, *, now: datetime) -> None:
@@ -140,7 +140,7 @@ def _release_jobs(session: Session, budget: Budget, *, now: datetime) -> None:
 
 
 def _tell_once(session: Session, budget: Budget, percent: int, *, now: datetime, **more: str) -> None:
-    if not _insert_alert(session, budget, percent, now=now):
+    if not insert_alert(session, budget, percent, now=now):
         return
     emit(
         session,
@@ -157,8 +157,8 @@ def _tell_once(session: Session, budget: Budget, percent: int, *, now: datetime,
     )
 
 
-def _insert_alert(session: Session, budget: Budget, percent: int, *, now: datetime) -> bool:
-    """The row's key is (budget, generation, threshold): of two workers that see a crossing, one inserts it."""
+def insert_alert(session: Session, budget: Budget, percent: int, *, now: datetime) -> bool:
+    """Whether the crossing is news. The row's key is (budget, generation, threshold): of two that see it, one inserts."""
     insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
     row = {
         "budget_id": budget.id,

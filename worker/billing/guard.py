@@ -8,9 +8,10 @@ from functools import partial
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from service.budgets.service import insert_alert
 from service.context import Context
 from service.db.claims import wake_job
-from service.db.models import Attempt, Budget, BudgetAlert, Job
+from service.db.models import Attempt, Budget, Job
 from service.db.outbox import emit
 from service.db.session import run_in_transaction
 from service.domain.money import from_nano
@@ -38,12 +39,8 @@ def _guard(session: Session, now: datetime, quote_stale: timedelta) -> tuple[str
 
 
 def _alarm_excess(session: Session, budget: Budget, now: datetime) -> None:
-    key = (budget.id, budget.generation, EXCESS_PERCENT)
-    if session.get(BudgetAlert, key, with_for_update=True) is not None:
+    if not insert_alert(session, budget, EXCESS_PERCENT, now=now):
         return
-    session.add(
-        BudgetAlert(budget_id=budget.id, generation=budget.generation, threshold_percent=EXCESS_PERCENT, crossed_at=now)
-    )
     excess = budget.spent_nano - budget.cap_nano
     emit(
         session,
