@@ -31,6 +31,7 @@ from worker.reconcile.tick import reconcile_job
 from worker.sweep.drills import act_drills
 from worker.sweep.due import sweep_due_jobs
 from worker.sweep.orphans import sweep_orphans
+from worker.sweep.purge import purge
 
 _VISIBILITY_SECONDS = 1800
 _TIME_LIMIT_SECONDS = 1200
@@ -150,6 +151,11 @@ def reap_orphans() -> None:
     sweep_orphans(get_context(), get_provisioner())
 
 
+@_periodic("godwit.purge")
+def purge_rows() -> None:
+    purge(get_context())
+
+
 def _every(task: str, seconds: float) -> dict[str, object]:
     """An entry that expires before it is due again, so that a backlog does not pile up behind a slow broker."""
     return {"task": task, "schedule": schedule(seconds), "options": {"expires": max(2 * seconds, 5)}}
@@ -164,4 +170,5 @@ app.conf.beat_schedule = {
     "guard": _every("godwit.guard", settings.accrue.total_seconds()),
     "refresh_quotes": _every("godwit.refresh_quotes", settings.refresh_quotes.total_seconds()),
     "orphans": _every("godwit.orphans", 60),
+    "purge": _every("godwit.purge", 600),
 }

@@ -29,8 +29,11 @@ def make_engine(url: str) -> Engine:
     if url.startswith("postgresql://"):
         url = url.replace("postgresql://", "postgresql+psycopg://", 1)
     if not url.startswith("sqlite"):
-        return create_engine(url, pool_pre_ping=True, pool_size=5, max_overflow=20, pool_timeout=10)
-    engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False})
+        return create_engine(
+            url, pool_pre_ping=True, pool_size=5, max_overflow=20, pool_timeout=10, hide_parameters=True
+        )
+    busy = {"timeout": _BUSY_TIMEOUT_SECONDS, "check_same_thread": False}
+    engine = create_engine(url, connect_args=busy, hide_parameters=True)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_immediate)
     return engine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -277,12 +278,25 @@ def _tell_training_error(session: Session, job: Job, *, now: datetime) -> None:
         .where(Attempt.job_id == job.id, Attempt.fence == job.fence)
         .order_by(Node.node_rank)
     )
-    job.error = next((told for told in exits if told and told["kind"] == job.end_reason), None)
-    told = {name: value for name, value in (job.error or {}).items() if name != "kind"}
-    end_reason = job.end_reason
-    emit(
-        session, project_id=job.project_id, job_id=job.id, kind="training_error", at=now, end_reason=end_reason, **told
-    )
+    told = next((report for report in exits if report and report["kind"] == job.end_reason), None)
+    error = _describe_error(told or {"kind": job.end_reason})
+    job.error = error
+    emit(session, project_id=job.project_id, job_id=job.id, kind="training_error", at=now, **error)
+
+
+def _describe_error(report: dict[str, Any]) -> dict[str, Any]:
+    """An exit report as users see it (`JobError`)."""
+    rank, exit_code, log_tail = report.get("rank"), report.get("code"), report.get("log_tail") or []
+    who = "The job" if rank is None else f"Rank {rank}"
+    how = "failed" if exit_code is None else f"ended with exit code {exit_code}"
+    return {
+        "code": report["kind"],
+        "message": f"{who} {how}" + (f": {log_tail[-1]}" if log_tail else "."),
+        "remedy": report.get("remedy"),
+        "rank": rank,
+        "exit_code": exit_code,
+        "log_tail": log_tail,
+    }
 
 
 def _tell(session: Session, job: Job, kind: str, attempt: Attempt, now: datetime, **data: object) -> None:

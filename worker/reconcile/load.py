@@ -14,19 +14,17 @@ from service.budgets.service import view_money
 from service.db.claims import Claim, claim_job
 from service.db.models import Attempt, Checkpoint, Job, Node
 from service.db.watches import find_returned_at
-from service.domain.money import to_nano
 from service.domain.offers import Market
-from service.domain.placement import Wanted, rank_candidates
+from service.domain.placement import rank_candidates
 from service.domain.price_book import PricedOffer
 from service.domain.snapshot import AttemptView, Candidate, ExitKind, JobView, LaunchFailure, MoneyView, NodeView
 from service.domain.states import AttemptCause, AttemptState, EndReason, Hold, JobStatus, StatusReason
+from service.jobs.wanted import first_grant, to_wanted
 from service.prices.service import list_priced_offers
 from service.settings import Settings
 from training.protocol.job_spec import JobSpec
-from training.protocol.job_spec import Market as WantedMarket
 
 _LAUNCH_WINDOW = timedelta(minutes=1)
-_DEFAULT_INTERVAL = timedelta(minutes=15)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,25 +79,6 @@ def load_job(session: Session, job_id: str, *, settings: Settings, now: datetime
     )
 
 
-def to_wanted(spec: JobSpec) -> Wanted:
-    """A spec's resources as placement's filter."""
-    resources = spec.resources
-    return Wanted(
-        market=None if resources.market is WantedMarket.AUTO else Market(resources.market.value),
-        accelerators=resources.accelerators,
-        providers=resources.providers,
-        regions=resources.regions,
-        instance_types=resources.instance_types,
-        max_hourly_nano=to_nano(resources.max_price) if resources.max_price is not None else None,
-    )
-
-
-def first_grant(spec: JobSpec, settings: Settings) -> timedelta:
-    """Start-up, and one checkpoint interval: a job that gets going reaches a checkpoint before it needs more money."""
-    interval = spec.checkpoint.every or (settings.grant if spec.checkpoint.every_steps else _DEFAULT_INTERVAL)
-    return settings.startup + interval
-
-
 def _live_attempts(session: Session, job_id: str) -> Sequence[Attempt]:
     statement = select(Attempt).where(Attempt.job_id == job_id, Attempt.state != AttemptState.GONE)
     return session.scalars(statement.order_by(Attempt.fence).execution_options(populate_existing=True)).all()
@@ -131,7 +110,7 @@ def _view_job(job: Job, spec: JobSpec, settings: Settings) -> JobView:
         max_faults=spec.limits.max_faults,
         not_before=job.not_before,
         launch_failure_count=job.launch_failure_count,
-        first_grant=first_grant(spec, settings),
+        first_grant=first_grant(spec, settings.terms),
         deadline=spec.deadline,
         is_deadline_missed=job.deadline_missed_at is not None,
         stops_on_deadline=spec.on_deadline == "stop",
