@@ -13,7 +13,7 @@ from threading import Lock
 from celery import Celery
 from celery.schedules import schedule
 from celery.signals import setup_logging
-from kombu import Exchange, Queue
+from kombu.entity import Exchange, Queue
 
 from service.context import Context, make_context
 from service.log_setup import set_up_logs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from sqlalchemy import delete, insert
+from sqlalchemy import case, delete, func, insert
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -17,25 +17,31 @@ LOSS = "loss/train"
 
 
 def store_metrics(session: Session, job: Job, attempt: Attempt, heartbeat: Heartbeat) -> None:
-    """One point a step. A repeat of a step, by this attempt or a later one, replaces it."""
+    """One point a step. An attempt's further values of a step join the first ones; a later attempt's replace them."""
+    values: dict[int, dict[str, float]] = {}
+    instants = {point.step: point.at for point in heartbeat.metrics}
+    for point in heartbeat.metrics:
+        finite = {name: value for name, value in point.values.items() if math.isfinite(value)}
+        values[point.step] = values.get(point.step, {}) | finite
     rows = [
-        {
-            "job_id": job.id,
-            "step": point.step,
-            "fence": attempt.fence,
-            "at": point.at,
-            "values": {name: value for name, value in point.values.items() if math.isfinite(value)},
-        }
-        for point in {point.step: point for point in heartbeat.metrics}.values()
+        {"job_id": job.id, "step": step, "fence": attempt.fence, "at": instants[step], "values": values[step]}
+        for step in values
     ]
     if not rows:
         return
     is_postgresql = session.get_bind().dialect.name == "postgresql"
     statement = (postgresql.insert if is_postgresql else sqlite.insert)(Metric).values(rows)
-    replaced = {name: statement.excluded[name] for name in ("fence", "at", "values")}
+    new, old = statement.excluded, Metric.__table__.c
+    joined = old["values"].op("||")(new["values"]) if is_postgresql else func.json_patch(old["values"], new["values"])
     session.execute(
         statement.on_conflict_do_update(
-            index_elements=["job_id", "step"], set_=replaced, where=Metric.fence <= attempt.fence
+            index_elements=["job_id", "step"],
+            set_={
+                "fence": new["fence"],
+                "at": new["at"],
+                "values": case((old["fence"] == new["fence"], joined), else_=new["values"]),
+            },
+            where=old["fence"] <= attempt.fence,
         )
     )
 
