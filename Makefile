@@ -6,7 +6,7 @@ STAMP := .venv/.synced
 UV := VIRTUAL_ENV="$(CURDIR)/.venv" UV_LINK_MODE=copy $(BIN)/uv --quiet
 COMPILE := pip compile --quiet --universal --python-version 3.11 --no-emit-index-url --no-header --no-annotate
 
-.PHONY: help demo up test check format lock bootstrap clean
+.PHONY: help demo up test check format docs lock bootstrap clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -30,6 +30,9 @@ check: $(STAMP) ## style, types and import contracts
 format: $(STAMP) ## rewrite the sources in the house style
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs: $(STAMP) ## write docs/reference anew from the code
+	@$(BIN)/python -m docs.generator
 
 bootstrap: $(STAMP) ## the virtual environment alone
 

@@ -64,6 +64,7 @@ def list_budgets_endpoint(session: ReadDb, who: Viewer, limit: Limit = 50, curso
 
 @router.get("/budgets/{budget_id}")
 def show_budget(budget_id: str, session: ReadDb, who: Viewer, response: Response) -> BudgetView:
+    """Cap, spent, reserved and the thresholds crossed, with an ETag for a change."""
     return _show(session, find_budget(session, budget_id, who.project_id), response)
 
 

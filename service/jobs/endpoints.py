@@ -88,6 +88,7 @@ def list_jobs_endpoint(
 
 @_jobs.get("/{job_id}")
 def show_job_endpoint(job_id: str, session: ReadDb, who: Viewer, context: Ctx, response: Response) -> JobView:
+    """Status with its reason, progress, place, money and error."""
     view = show_job(session, find_job(session, job_id, who.project_id), context.sealer)
     response.headers["ETag"] = etag_of(view)
     return view

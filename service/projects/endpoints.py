@@ -39,6 +39,7 @@ def list_projects(session: ReadDb, who: Viewer) -> Page[ProjectView]:
 
 @router.get("/{project_id}")
 def show_project(project_id: str, session: ReadDb, who: Viewer, response: Response) -> ProjectView:
+    """The key's own project, with an ETag for a change."""
     view = ProjectView.of(find_project(session, project_id, own_id=who.project_id))
     response.headers["ETag"] = etag_of(view)
     return view

@@ -62,6 +62,7 @@ def list_webhooks(who: Viewer, session: ReadDb) -> Page[WebhookShown]:
 
 @router.get("/{webhook_id}")
 def get_webhook(webhook_id: Id, who: Viewer, session: ReadDb) -> WebhookShown:
+    """Without its secret."""
     return show_endpoint(service.get_endpoint(session, who.project_id, webhook_id))
 
 

@@ -12,7 +12,7 @@ from service.cli.options import Json, examples
 from service.cli.output import print_json, print_table
 from service.cli.views.formats import hourly
 
-_Filter = Annotated[str | None, typer.Option()]
+_Filter = Annotated[str | None, typer.Option(help="Only offers that have this.")]
 
 
 def register(app: typer.Typer) -> None:
