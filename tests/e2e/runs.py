@@ -67,10 +67,12 @@ class Run:
     # ---- waiting ----------------------------------------------------------------------------------------------------
 
     def follow(self, is_there: Callable[[Job], bool], what: str, timeout_seconds: float = 90) -> Job:
-        """The job once it is there. Errors: Tired, telling all that happened."""
+        """The job once it is there. Errors: Tired, telling all that happened; an end before it is one at once."""
 
         def look() -> Job | None:
             job = self.job()
+            if job.status in ENDED and not is_there(job):
+                raise Tired(f"{what} never came, the job has {job.status}")
             return job if is_there(job) else None
 
         try:

@@ -32,8 +32,8 @@ from worker.provision.local.provisioner import LocalProvisioner
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = (sys.executable, "-P")
-ON_DEMAND_HOURLY_USD, SPOT_SHARE = 36.0, 0.4
-"""A cent a second on demand, and a steady 40 % of it on spot."""
+ON_DEMAND_HOURLY_USD, SPOT_SHARE = 3.6, 0.4
+"""A tenth of a cent a second on demand, and a steady 40 % of it on spot."""
 NOTICE_SECONDS = 6
 
 MARKET = {

@@ -44,7 +44,7 @@ def test_a_command_with_bundle_setup_env_secrets_and_outputs(stack: Stack, tmp_p
             "env": {"COLOUR": "teal"},
             "secrets": {"API_TOKEN": SECRET},
             "outputs": ["figures/*"],
-            "budget": {"cap_usd": "5.00"},
+            "budget": {"cap_usd": "20.00"},
         },
     )
     run.reach("running", "succeeded")
@@ -81,7 +81,7 @@ def test_an_error_of_the_users_code_ends_the_job_at_once(stack: Stack) -> None:
     """One attempt, never relaunched; rank, last lines and remedy in the job and in one signed `training_error`."""
     with listen_to(stack, ["training_error"]) as receiver:
         command = "echo before; python3 -c 'import no_such_thing' || exit 3"
-        run = submit_spec(stack, {"name": "broken", "run": command, "budget": {"cap_usd": "5.00"}})
+        run = submit_spec(stack, {"name": "broken", "run": command, "budget": {"cap_usd": "20.00"}})
         job = run.reach("failed")
         told = receiver.wait_for(1)[0]
 
@@ -94,7 +94,7 @@ def test_an_error_of_the_users_code_ends_the_job_at_once(stack: Stack) -> None:
     assert run.fences() == [1]
     assert list_node_processes(run) == []
     assert told["type"] == "training_error"
-    assert (told["data"]["job_id"], told["data"]["rank"], told["data"]["code"]) == (run.id, 0, 3)
+    assert (told["data"]["job_id"], told["data"]["rank"], told["data"]["exit_code"]) == (run.id, 0, 3)
     assert told["data"]["remedy"] == job.error.remedy
     assert told["data"]["log_tail"] == list(job.error.log_tail)
     check_promises(stack)
