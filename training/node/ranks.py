@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from training.launch import rank_command as runtime_command
 from training.node.children import Child, Watchdog
 from training.node.logs import LogSink
 from training.protocol.launch_spec import LaunchSpec
@@ -19,7 +19,7 @@ def rank_command(spec: LaunchSpec) -> tuple[str, ...]:
     """What a rank executes: the bundled runtime, isolated from the folder that it runs in, or the user's command."""
     if spec.run is not None:
         return ("/bin/sh", "-c", spec.run)
-    return (sys.executable, "-P", "-m", "training", "run")
+    return runtime_command()
 
 
 def local_ranks(spec: LaunchSpec) -> range:
