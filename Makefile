@@ -19,7 +19,7 @@ up: $(STAMP) ## start the service on this machine
 	@$(BIN)/godwit up $(ARGS)
 
 test: $(STAMP) ## the tests
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 check: $(STAMP) ## style, types and import contracts
 	@$(BIN)/ruff check .
