@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 
 import structlog
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from service.budgets import service as budgets
@@ -48,6 +48,8 @@ def _find_orphans(session: Session, clusters: Sequence[ClusterSummary]) -> list[
 
 
 def _reap(context: Context, provisioner: Provisioner, orphan: ClusterSummary) -> bool:
+    """Count first, then end: whatever dies in between, or does not end, is not billed in silence."""
+    run_in_transaction(context.sessions, partial(_count, orphan=orphan, now=context.clock()))
     try:
         is_gone = provisioner.terminate(orphan.cluster_name)
     except ProviderUnavailable:
@@ -55,36 +57,17 @@ def _reap(context: Context, provisioner: Provisioner, orphan: ClusterSummary) ->
     if not is_gone:
         return False
     log.warning("orphan_reaped", cluster=orphan.cluster_name, job_id=orphan.job_id, fence=orphan.fence)
-    run_in_transaction(context.sessions, partial(_enter, orphan=orphan, now=context.clock()))
+    run_in_transaction(context.sessions, partial(_close, orphan=orphan, now=context.clock()))
     return True
 
 
-def _enter(session: Session, orphan: ClusterSummary, now: datetime) -> None:
-    """Its cost counts against its job's budgets, once; a cluster of a job that nobody knows is in the log alone."""
-    job = session.get(Job, orphan.job_id)
-    key = f"{CATEGORY}:{orphan.cluster_name}:{orphan.created_at.isoformat()}"
-    is_known = session.scalar(select(LedgerEntry.id).where(LedgerEntry.key == key)) is not None
-    if job is None or is_known:
+def _close(session: Session, orphan: ClusterSummary, now: datetime) -> None:
+    """The last window, and the word of it."""
+    job = _count(session, orphan, now)
+    if job is None:
         return
-    attempt = session.scalar(select(Attempt).where(Attempt.cluster_name == orphan.cluster_name))
-    start = max(orphan.created_at, attempt.accrued_until) if attempt else orphan.created_at
-    amount, hourly = _price(session, orphan, start, now)
-    session.add(
-        LedgerEntry(
-            key=key,
-            project_id=job.project_id,
-            job_id=job.id,
-            attempt_id=attempt.id if attempt else None,
-            category=CATEGORY,
-            window_start=start,
-            window_end=max(start, now),
-            hourly_nano=hourly,
-            num_nodes=orphan.num_nodes,
-            amount_nano=amount,
-            created_at=now,
-        )
-    )
-    budgets.settle(session, job.project_id, job.id, spent_nano=amount, released_nano=0, now=now)
+    of_cluster = LedgerEntry.key.startswith(_key_prefix(orphan), autoescape=True)
+    cost_nano = session.scalar(select(func.sum(LedgerEntry.amount_nano)).where(of_cluster)) or 0
     emit(
         session,
         project_id=job.project_id,
@@ -93,8 +76,52 @@ def _enter(session: Session, orphan: ClusterSummary, now: datetime) -> None:
         at=now,
         cluster_name=orphan.cluster_name,
         fence=orphan.fence,
-        cost_usd=str(from_nano(amount)),
+        cost_usd=str(from_nano(int(cost_nano))),
     )
+
+
+def _count(session: Session, orphan: ClusterSummary, now: datetime) -> Job | None:
+    """Its cost up to now counts against its job's budgets, each window once; a cluster of a job that nobody knows is in
+    the log alone. The lock on the job keeps two sweeps apart."""
+    job = session.scalar(select(Job).where(Job.id == orphan.job_id).with_for_update())
+    if job is None:
+        return None
+    attempt = session.scalar(select(Attempt).where(Attempt.cluster_name == orphan.cluster_name))
+    start = _find_start(session, orphan, attempt)
+    if now <= start:
+        return job
+    amount, hourly = _price(session, orphan, start, now)
+    session.add(
+        LedgerEntry(
+            key=f"{_key_prefix(orphan)}{start.isoformat()}",
+            project_id=job.project_id,
+            job_id=job.id,
+            attempt_id=attempt.id if attempt else None,
+            category=CATEGORY,
+            window_start=start,
+            window_end=now,
+            hourly_nano=hourly,
+            num_nodes=orphan.num_nodes,
+            amount_nano=amount,
+            created_at=now,
+        )
+    )
+    session.flush()
+    budgets.settle(session, job.project_id, job.id, spent_nano=amount, released_nano=0, now=now)
+    return job
+
+
+def _key_prefix(orphan: ClusterSummary) -> str:
+    return f"{CATEGORY}:{orphan.cluster_name}:{orphan.created_at.isoformat()}:"
+
+
+def _find_start(session: Session, orphan: ClusterSummary, attempt: Attempt | None) -> datetime:
+    """Where the last window ended; for the first, when the cluster was made, or when its attempt stopped counting."""
+    of_cluster = LedgerEntry.key.startswith(_key_prefix(orphan), autoescape=True)
+    counted = session.scalar(select(func.max(LedgerEntry.window_end)).where(of_cluster))
+    if counted is not None:
+        return counted
+    return max(orphan.created_at, attempt.accrued_until) if attempt else orphan.created_at
 
 
 def _price(session: Session, orphan: ClusterSummary, start: datetime, end: datetime) -> tuple[int, int]:
