@@ -47,21 +47,30 @@ class OfferQuote:
 
 def list_priced_offers(session: Session, now: datetime, *, quote_stale: timedelta = _STALE) -> tuple[PricedOffer, ...]:
     """Every offer that its provider still lists, cheapest first, those without a price last."""
-    return tuple(entry.priced for entry in current_offers(session, now, quote_stale=quote_stale))
+    rows = _newest_quotes(session, now, OfferFilter(), quote_stale)
+    shown = [_to_offer_quote(offer, quote, 0, now, quote_stale) for offer, quote in rows]
+    return tuple(entry.priced for entry in sorted(shown, key=_price_order))
 
 
 def current_offers(
     session: Session, now: datetime, filters: OfferFilter | None = None, *, quote_stale: timedelta = _STALE
 ) -> tuple[OfferQuote, ...]:
     """The offers that match, cheapest first, those without a price last."""
-    rows = session.execute(
-        select(OfferRow, QuoteRow)
-        .outerjoin(QuoteRow, and_(QuoteRow.offer_id == OfferRow.id, QuoteRow.at == newest_instant()))
-        .where(OfferRow.seen_at >= now - quote_stale, *_conditions(filters or OfferFilter()))
-    ).all()
+    rows = _newest_quotes(session, now, filters or OfferFilter(), quote_stale)
     preemptions = _count_preemptions(session, now - timedelta(hours=24))
     shown = [_to_offer_quote(offer, quote, preemptions.get(offer.id, 0), now, quote_stale) for offer, quote in rows]
     return tuple(sorted(shown, key=_price_order))
+
+
+def _newest_quotes(
+    session: Session, now: datetime, filters: OfferFilter, quote_stale: timedelta
+) -> list[tuple[OfferRow, QuoteRow | None]]:
+    rows = session.execute(
+        select(OfferRow, QuoteRow)
+        .outerjoin(QuoteRow, and_(QuoteRow.offer_id == OfferRow.id, QuoteRow.at == newest_instant()))
+        .where(OfferRow.seen_at >= now - quote_stale, *_conditions(filters))
+    )
+    return [(row[0], row[1]) for row in rows]
 
 
 def split_by_price(session: Session, offer_id: str, start: datetime, end: datetime) -> tuple[PriceWindow, ...]:
