@@ -1,6 +1,7 @@
 """The bucket's layout and the few verbs that nodes and the service use on it, through obstore.
 
 <root>/jobs/<job>/ckpt/<step>-<fence>/<shards…>, manifest.json (last, create-only)
+<root>/jobs/<job>/ckpt/<step>-<fence>/node-<k>/<shards…>, parts/<k>.json (of a gang's other nodes, before manifest.json)
 <root>/jobs/<job>/outputs/<fence>/<path>
 <root>/jobs/<job>/logs/<fence>/<node_rank>.log
 <root>/bundles/<sha256>.tar.gz
@@ -70,7 +71,7 @@ def parse_checkpoint_name(name: str) -> tuple[int, int] | None:
 def list_checkpoints(bucket: ObjectStore, job_id: str) -> tuple[tuple[int, int], ...]:
     """`(step, fence)` of every checkpoint folder, complete or not, in no order that means anything."""
     prefix = checkpoints_prefix(job_id)
-    listing = obstore.list_with_delimiter(bucket, prefix)
+    listing = obstore.list_with_delimiter(bucket, prefix)  # pyright: ignore[reportUnknownMemberType]
     names = (common.removeprefix(prefix).strip("/") for common in listing["common_prefixes"])
     return tuple(parsed for name in names if (parsed := parse_checkpoint_name(name)))
 
@@ -84,9 +85,14 @@ def put_create_only(bucket: ObjectStore, key: str, data: bytes) -> bool:
     return True
 
 
-def read_manifest(bucket: ObjectStore, job_id: str, step: int, fence: int) -> tuple[Manifest, str] | None:
-    """The manifest and its digest, or None when there is none. Errors: CheckpointInvalid."""
-    key = f"{checkpoint_prefix(job_id, step, fence)}/{MANIFEST_NAME}"
+def read_manifest(
+    bucket: ObjectStore, job_id: str, step: int, fence: int, name: str = MANIFEST_NAME
+) -> tuple[Manifest, str] | None:
+    """The manifest and its digest, or None when there is none. `name` is another for one node's part of it.
+
+    Errors: CheckpointInvalid.
+    """
+    key = f"{checkpoint_prefix(job_id, step, fence)}/{name}"
     try:
         answer = obstore.get(bucket, key)
     except FileNotFoundError:
