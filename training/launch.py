@@ -12,11 +12,6 @@ import sys
 from pathlib import Path
 
 
-def rank_command() -> tuple[str, ...]:
-    """The command that starts one rank, whatever the working directory holds."""
-    return sys.executable, "-P", str(Path(__file__).resolve()), "run"
-
-
 def load_own_package() -> None:
     """Make `training` the package around this file."""
     folder = Path(__file__).resolve().parent

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tests.training.ranks import CONTEXT, join, wait_until
-from training.launch import rank_command
+from training.node.ranks import RUNTIME
 from training.protocol.job_spec import JobSpec
 
 REPOSITORY = Path(__file__).parents[2]
@@ -70,7 +70,7 @@ def test_a_training_folder_of_the_users_does_not_hide_the_runtime(tmp_path: Path
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "__init__.py").write_text(SHADOW)
     (tmp_path / "training" / "cli.py").write_text(SHADOW)
-    command = [*rank_command()[:-1], "recipes", "--json"]
+    command = [sys.executable, "-P", str(RUNTIME), "recipes", "--json"]
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -101,7 +101,7 @@ def test_errors_of_the_users_are_one_line_and_code_2(
     tmp_path: Path, arguments: list[str], text: str, word: str
 ) -> None:
     (tmp_path / "spec.yaml").write_text(text)
-    command = [*rank_command()[:-1], *arguments]
+    command = [sys.executable, "-P", str(RUNTIME), *arguments]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1

@@ -10,17 +10,19 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from training.launch import rank_command as runtime_command
 from training.node.children import Child, Watchdog
 from training.node.logs import LogSink
 from training.protocol.launch_spec import LaunchSpec
+
+RUNTIME = Path(__file__).resolve().parents[1] / "launch.py"
+"""Started by its path: no folder of a user's can hide it, and the agent need not import it."""
 
 
 def rank_command(spec: LaunchSpec) -> tuple[str, ...]:
     """What a rank executes: the bundled runtime, isolated from the folder that it runs in, or the user's command."""
     if spec.run is not None:
         return ("/bin/sh", "-c", spec.run)
-    return runtime_command()
+    return (sys.executable, "-P", str(RUNTIME), "run")
 
 
 def local_ranks(spec: LaunchSpec) -> range:

@@ -55,7 +55,7 @@ class CheckpointPolicy(Value):
     """When to save, besides on notice and on drain, and what to keep. The last verified one is always kept."""
 
     every_steps: int | None = Field(default=None, ge=1, le=10_000_000, description="steps between saves")
-    every: Seconds | None = Field(default=None, description="seconds between saves; without `every_steps` 15 minutes by default")
+    every: Seconds | None = Field(default=None, description="seconds between saves; 15 minutes without `every_steps`")
     keep_last: int = Field(default=5, ge=1, le=1000, description="the newest to keep")
     keep_best: int = Field(default=1, ge=0, le=100, description="the best to keep, by validation loss")
 
