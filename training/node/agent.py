@@ -105,14 +105,13 @@ class Agent:
             self._note_grant_end()
         return agent_exit_code(self._life.verdict)
 
-    def _build_uploader(self) -> Uploader | None:
-        """Node 0 alone commits; what ranks of other nodes save stays with them."""
-        if self._spec.node_rank != 0:
-            return None
+    def _build_uploader(self) -> Uploader:
         scope = UploadScope(
             job_id=self._spec.job_id,
             attempt_id=self._spec.attempt_id,
             fence=self._spec.fence,
+            node_rank=self._spec.node_rank,
+            num_nodes=self._spec.num_nodes,
             world_size=self._spec.num_nodes * self._spec.ranks_per_node,
             folder=self._parts.layout.checkpoints,
             is_plain_command=self._spec.run is not None,
@@ -128,8 +127,7 @@ class Agent:
 
     def _start_threads(self) -> None:
         self._pulse.start()
-        if self._uploader is not None:
-            self._uploader.start()
+        self._uploader.start()
         poll_seconds = self._spec.terms.notice_poll.total_seconds()
         for reader in self._parts.readers:
             watch = NoticeWatch(reader, poll_seconds, self._notice_seen)
@@ -247,8 +245,7 @@ class Agent:
         self._pulse.poke()
 
     def _terminate_ranks(self) -> None:
-        if self._uploader is not None:
-            self._uploader.hurry()
+        self._uploader.hurry()
         self._ranks.terminate()
 
     def _kill_ranks(self) -> None:
@@ -287,8 +284,7 @@ class Agent:
         self._stopped.set()
         self._aborted.set()
         self._pulse.stop()
-        if self._uploader is not None:
-            self._uploader.stop()
+        self._uploader.stop()
         if self._spec.power_off:
             try:
                 subprocess.run(  # noqa: S603 - the service's own argv, no shell

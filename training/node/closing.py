@@ -17,19 +17,19 @@ RETRY_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Closing:
-    """`uploader` is None on nodes that commit nothing. `stopped` ends every retry."""
+    """`stopped` ends every retry."""
 
     spec: LaunchSpec
     layout: Layout
     bucket: BucketAccess
-    uploader: Uploader | None
+    uploader: Uploader
     stopped: threading.Event
     tell: Callable[[str], None]
 
     def close(self, timeout_seconds: float, *, has_saves: bool, has_outputs: bool) -> bool:
         """True when everything asked for is in the bucket; the log alone may be missing."""
         is_complete = True
-        if has_saves and self.uploader is not None:
+        if has_saves:
             is_complete = self.uploader.flush(timeout_seconds)
             if not is_complete:
                 self.tell("the last checkpoint could not be uploaded and registered in time")

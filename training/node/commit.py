@@ -1,8 +1,7 @@
 """One checkpoint's way into the bucket: shards, every byte read back and hashed, then the manifest, create-only.
 
-An attempt's checkpoint is committed by node 0, after all shards. Every parallel plan so far has rank 0 save the whole
-state; a plan whose other nodes save shards of their own uploads them under the same prefix before `put_manifest` here,
-which is the only place where a checkpoint comes into being.
+An attempt's checkpoint is committed by node 0, after all shards: its own, and in a gang that saves in shards those of
+every node (see `gang`). `commit_manifest` is the only place where a checkpoint comes into being.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from training.protocol.bucket import (
     read_manifest,
     verify_checkpoint,
 )
-from training.protocol.manifest import MANIFEST_NAME, Manifest, digest
+from training.protocol.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, digest
+from training.protocol.rank_contract import ALL_NODES
 
 
 class CommitAbandoned(Exception):
@@ -36,13 +36,17 @@ def upload_shards(
     manifest: Manifest,
     uploaded: set[str],
     is_abandoned: Callable[[], bool],
+    *,
+    under: str = "",
 ) -> None:
     """Upload what `uploaded` does not name yet, adding to it, so that a repeat goes on where the last one broke off.
 
+    `manifest` names `folder`'s files; `under` is the place, ending in `/`, that they take in the checkpoint.
     Errors: CommitAbandoned, SavedInvalid when a file is gone, BUCKET_ERRORS.
     """
     prefix = checkpoint_prefix(job_id, manifest.step, manifest.fence)
-    for file in manifest.files:
+    # The marker goes first: it calls the other nodes to upload theirs meanwhile.
+    for file in sorted(manifest.files, key=lambda file: file.path != ALL_NODES):
         if is_abandoned():
             raise CommitAbandoned
         if file.path in uploaded:
@@ -50,24 +54,33 @@ def upload_shards(
         path = folder / file.path
         if not path.is_file() or path.is_symlink():
             raise SavedInvalid(f"{file.path}: missing")
-        obstore.put(bucket, f"{prefix}/{file.path}", path)
+        obstore.put(bucket, f"{prefix}/{under}{file.path}", path)
         uploaded.add(file.path)
 
 
-def commit_manifest(bucket: ObjectStore, job_id: str, manifest: Manifest, is_abandoned: Callable[[], bool]) -> str:
+def commit_manifest(
+    bucket: ObjectStore,
+    job_id: str,
+    manifest: Manifest,
+    is_abandoned: Callable[[], bool],
+    *,
+    name: str = MANIFEST_NAME,
+) -> str:
     """Verify the uploaded bytes, then make the checkpoint exist. The manifest's digest; a repeat gives the same.
 
-    Errors: CheckpointInvalid, CommitAbandoned, BUCKET_ERRORS.
+    With another `name` it is one node's part that comes to exist. Errors: CheckpointInvalid, CommitAbandoned, BUCKET_ERRORS.
     """
+    data = manifest.to_bytes()
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise CheckpointInvalid(f"{name}: {len(data)} bytes are too many for a manifest; save fewer files")
     verify_checkpoint(bucket, job_id, manifest.step, manifest.fence, manifest)
     if is_abandoned():
         raise CommitAbandoned
-    data = manifest.to_bytes()
     prefix = checkpoint_prefix(job_id, manifest.step, manifest.fence)
-    put_create_only(bucket, f"{prefix}/{MANIFEST_NAME}", data)
-    found = read_manifest(bucket, job_id, manifest.step, manifest.fence)
+    put_create_only(bucket, f"{prefix}/{name}", data)
+    found = read_manifest(bucket, job_id, manifest.step, manifest.fence, name)
     if found is None or found[1] != digest(data):
-        raise CheckpointInvalid(f"{MANIFEST_NAME}: another one is there already")
+        raise CheckpointInvalid(f"{name}: another one is there already")
     return found[1]
 
 

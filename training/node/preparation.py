@@ -128,6 +128,9 @@ class Preparation:
         restorer = Restorer(
             bucket=self.bucket,
             job_id=self.spec.job_id,
+            fence=self.spec.fence,
+            node_rank=self.spec.node_rank,
+            num_nodes=self.spec.num_nodes,
             target=self.layout.resume,
             wait=self.aborted.wait,
             report_corrupt=self.board.note_corrupt,

@@ -2,19 +2,35 @@
 
 It never blocks the ranks. While the bucket is slow or out of reach the newest pending checkpoint wins, and the ones that
 it makes superfluous are counted and logged.
+
+Node 0 commits. The uploaders of other nodes deliver parts of checkpoints that the gang saves in shards (see `gang`): a
+step that node 0 has called, or, once their ranks have ended, their newest.
 """
 
 from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from training.node.bucket_access import BUCKET_ERRORS, BucketAccess
 from training.node.clock import utc_now
 from training.node.commit import CommitAbandoned, commit_manifest, delete_checkpoint, upload_shards
+from training.node.gang import (
+    PartsMissing,
+    build_part,
+    check_share,
+    choose_for_gang,
+    has_marker,
+    is_called,
+    is_of_all_nodes,
+    merge_parts,
+    node_folder,
+    part_name,
+)
 from training.node.link import Conflict, Link, LinkDown, Refused, Rejected
 from training.node.saved import Author, SavedInvalid, choose_newest, choose_prunable, find_saved, read_saved
 from training.protocol.bucket import CheckpointInvalid
@@ -32,6 +48,8 @@ class UploadScope:
     job_id: str
     attempt_id: str
     fence: int
+    node_rank: int
+    num_nodes: int
     world_size: int
     folder: Path
     is_plain_command: bool
@@ -56,6 +74,8 @@ class Uploader(threading.Thread):
         self._author = Author(fence=scope.fence, world_size=scope.world_size)
         self._handled: set[int] = set()
         self._uploaded: tuple[int, set[str]] = (-1, set())
+        self._waiting: int | None = None
+        self._told_missing = ""
         self._unannounced: list[CheckpointRegistration] = []
         self._failures = 0
         self._skipped = 0
@@ -89,7 +109,10 @@ class Uploader(threading.Thread):
         self._wake.set()
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Call once the ranks have ended: True when everything they saved is committed and acknowledged in time."""
+        """Call once the ranks have ended: True when everything they saved is committed and acknowledged in time.
+
+        On nodes other than 0: when the parts are delivered.
+        """
         self._is_urgent = True
         self._is_flushing = True
         self._wake.set()
@@ -104,25 +127,46 @@ class Uploader(threading.Thread):
         return POLL_SECONDS if not self._failures else min(MAX_RETRY_SECONDS, 0.25 * 2 ** min(self._failures, 10))
 
     def _find(self) -> dict[int, Path]:
-        return find_saved(self._scope.folder, is_plain_command=self._scope.is_plain_command)
+        """What is to be uploaded from here; other nodes' folders without the marker are nobody's checkpoint."""
+        found = find_saved(self._scope.folder, is_plain_command=self._scope.is_plain_command)
+        return found if self._scope.node_rank == 0 else {step: path for step, path in found.items() if has_marker(path)}
 
     def _has_work(self) -> bool:
         return bool(self._unannounced) or choose_newest(self._find().keys(), self._handled)[0] is not None
 
     def _commit_newest(self) -> None:
         found = self._find()
-        newest, superfluous = choose_newest(found.keys(), self._handled)
+        chosen, superfluous = self._choose(found.keys() - self._handled)
         if superfluous:
             self._skipped += len(superfluous)
             self._handled |= superfluous
             steps = ", ".join(map(str, sorted(superfluous)))
             self._tell(f"checkpoints skipped for a newer one: {steps} ({self._skipped} in all)")
-        if newest is not None:
-            self._try_commit(newest, found[newest])
+        if chosen is not None:
+            self._try_commit(chosen, found[chosen])
+
+    def _choose(self, pending: Set[int]) -> tuple[int | None, frozenset[int]]:
+        if self._scope.node_rank == 0:
+            return choose_for_gang(pending, self._waiting, is_draining=self._is_urgent)
+        if self._is_flushing:
+            return choose_newest(pending, frozenset())
+        called = next((step for step in sorted(pending, reverse=True) if self._is_called(step)), None)
+        return called, frozenset(step for step in pending if called is not None and step < called)
+
+    def _is_called(self, step: int) -> bool:
+        try:
+            answer = is_called(self._bucket.open(), self._scope.job_id, step, self._scope.fence)
+        except BUCKET_ERRORS:
+            self._failures += 1
+            return False
+        self._failures = 0
+        return answer
 
     def _try_commit(self, step: int, folder: Path) -> None:
         try:
-            registration = self._commit(step, folder)
+            self._commit(step, folder)
+        except PartsMissing as error:
+            self._tell_missing(f"checkpoint {step} waits for its part from {error}")
         except (SavedInvalid, CheckpointInvalid) as error:
             self._handled.add(step)
             self._tell(f"checkpoint {step} cannot be kept: {error}")
@@ -135,17 +179,37 @@ class Uploader(threading.Thread):
         else:
             self._handled.add(step)
             self._failures = 0
-            self._unannounced.append(registration)
 
-    def _commit(self, step: int, folder: Path) -> CheckpointRegistration:
+    def _tell_missing(self, text: str) -> None:
+        """Once, not at every look."""
+        if text != self._told_missing:
+            self._told_missing = text
+            self._tell(text)
+
+    def _commit(self, step: int, folder: Path) -> None:
         manifest = read_saved(folder, step, self._author)
         if self._uploaded[0] != step:
             self._uploaded = (step, set())
-        bucket = self._bucket.open()
-        job_id = self._scope.job_id
+        if self._scope.node_rank != 0:
+            self._deliver_part(folder, manifest)
+            return
+        is_shared = is_of_all_nodes(manifest)
+        if is_shared:
+            check_share(manifest)
+            self._waiting = step
+        bucket, job_id = self._bucket.open(), self._scope.job_id
         upload_shards(bucket, job_id, folder, manifest, self._uploaded[1], lambda: self._is_abandoned(step))
+        if is_shared:
+            manifest = merge_parts(bucket, job_id, manifest, self._scope.num_nodes)
         sha256 = commit_manifest(bucket, job_id, manifest, lambda: self._is_stopped)
-        return self._registration(manifest, sha256)
+        self._unannounced.append(self._registration(manifest, sha256))
+
+    def _deliver_part(self, folder: Path, manifest: Manifest) -> None:
+        bucket, scope, uploaded = self._bucket.open(), self._scope, self._uploaded[1]
+        part, under = build_part(manifest, scope.node_rank), f"{node_folder(scope.node_rank)}/"
+        is_abandoned = partial(self._is_abandoned, manifest.step)
+        upload_shards(bucket, scope.job_id, folder, manifest, uploaded, is_abandoned, under=under)
+        commit_manifest(bucket, scope.job_id, part, lambda: self._is_stopped, name=part_name(scope.node_rank))
 
     def _registration(self, manifest: Manifest, manifest_sha256: str) -> CheckpointRegistration:
         return CheckpointRegistration(

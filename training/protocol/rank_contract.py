@@ -4,7 +4,13 @@ Files (all local to the node):
 - A checkpoint is a folder `$GODWIT_CHECKPOINT_DIR/<step>` that appears by rename with its `manifest.json`. The agent
   uploads it under `<step>-<fence>`. A command that writes no manifests renames a finished folder of any files to
   `$GODWIT_CHECKPOINT_DIR/<step>`: the agent then hashes it and writes the manifest.
+- A checkpoint in shards: every node saves a folder of the same step, each with an empty file `all-nodes` in it. Node 0's
+  files keep their paths, node k's go under `node-<k>/`, and the checkpoint exists once all of them are in the bucket.
+  Node 0's may not be named `node-*`, `parts` or `restores` at the top. Folders that other nodes save without the marker
+  stay where they are: node 0 alone saves everything.
 - `$GODWIT_RESUME_DIR` holds the verified checkpoint to resume from; it is unset when there is none.
+  Of a checkpoint in shards a node finds node 0's files and its own, at the root (its own win where names meet); when
+  another number of nodes saved it, everything, with the other nodes' files in `node-<k>/`. All nodes resume the same one.
 - `$GODWIT_METRICS_FILE` takes one JSON object a line from rank 0: `{"step": 12, "loss/train": 3.2, ...}`.
 - `$GODWIT_OUTPUT_DIR`: whatever is there at the end is kept as the job's outputs.
 
@@ -42,3 +48,6 @@ TRAIN_SPEC_FILE = "GODWIT_TRAIN_SPEC_FILE"
 CHECKPOINT_EVERY_STEPS = "GODWIT_CHECKPOINT_EVERY_STEPS"
 CHECKPOINT_EVERY_SECONDS = "GODWIT_CHECKPOINT_EVERY_SECONDS"
 CACHE_DIR = "GODWIT_CACHE_DIR"
+
+ALL_NODES = "all-nodes"
+"""The marker file of a checkpoint that every node of the gang saves a share of."""
