@@ -55,7 +55,9 @@ class DataSpec(Value):
         default=("*.py",), max_length=64, description="which files of a folder, by pattern"
     )
     max_bytes: int | None = Field(default=None, ge=1024, description="read no more than this much text")
-    validation_share: float = Field(default=0.05, gt=0, lt=0.5, description="share of the documents kept for validation")
+    validation_share: float = Field(
+        default=0.05, gt=0, lt=0.5, description="share of the documents kept for validation"
+    )
     seed: int = Field(default=0, ge=0, le=2**32 - 1, description="which documents are kept for validation")
 
 
