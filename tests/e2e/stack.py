@@ -5,8 +5,10 @@ Nothing is replaced. Only times are short and the market is calm: tests take nod
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -61,7 +63,7 @@ TERMS = {
     "STARTUP": "40",
     "MARGIN": "2",
     "HEARTBEAT": "0.4",
-    "SILENCE": "10",
+    "SILENCE": "12",
     "NOTICE_POLL": "0.3",
     "POLL": "0.5",
     "SWEEP": "1",
@@ -243,5 +245,9 @@ def _to_fields(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    """Below the ports that systems give to outgoing connections: one of those could take it while the API is dead."""
+    while True:
+        port = random.randrange(15_000, 30_000)  # noqa: S311 - any will do
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
