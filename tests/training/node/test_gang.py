@@ -212,6 +212,15 @@ def block(path: Path) -> None:
     (path / "x").write_text("in the way")
 
 
+def test_a_node_delivers_the_step_that_node_0_calls_though_it_has_a_newer_one(gang: Gang) -> None:
+    gang.start(1, sharded(20))
+    wait_until(lambda: (gang.nodes[1].node / "ckpt/20").is_dir(), "both saves")
+    gang.checkpoint(10).mkdir(parents=True)
+    (gang.checkpoint(10) / "all-nodes").touch()
+    wait_until(lambda: (gang.checkpoint(10) / "parts/1.json").is_file(), "the part of the older step")
+    assert not gang.checkpoint(20).exists()
+
+
 def test_a_shard_damaged_after_its_part_is_never_advertised(gang: Gang) -> None:
     agent = gang.start(1, sharded())
     wait_until(lambda: (gang.nodes[1].node / "ckpt/10").is_dir(), "node 1's save")
