@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, SecretStr
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service.domain.terms import Terms
+from service.domain.terms import GAP, Terms
 
 
 def _parse_seconds(value: object) -> object:
@@ -67,6 +67,14 @@ class Settings(BaseSettings):
     allow_private_webhooks: bool = Field(default=False, description="let webhooks reach private addresses")
     max_body_bytes: int = Field(default=1_048_576, ge=1024, description="the largest request body")
     max_bundle_bytes: int = Field(default=64 * 1024 * 1024, ge=1024, description="the largest workdir bundle")
+
+    @model_validator(mode="after")
+    def _silence_outlasts_gap(self) -> Self:
+        if self.silence <= GAP:
+            raise ValueError(
+                f"silence must be longer than {GAP.total_seconds():g} s: shorter absences of ours go unseen"
+            )
+        return self
 
     @property
     def database(self) -> str:

@@ -7,6 +7,7 @@ harmless. `unacked_restore_*` bring a killed worker's messages back in seconds.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import lru_cache
 from threading import Lock
 
@@ -26,7 +27,7 @@ from worker.delivery.deliver import deliver_due, make_sender
 from worker.delivery.relay import relay_events
 from worker.pricing.refresh import refresh_quotes
 from worker.provision.factory import make_provisioner
-from worker.provision.protocol import Provisioner
+from worker.provision.protocol import ProviderUnavailable, Provisioner
 from worker.reconcile.tick import reconcile_job
 from worker.sweep.drills import act_drills
 from worker.sweep.due import sweep_due_jobs
@@ -143,7 +144,8 @@ def deliver() -> None:
 
 @_periodic("godwit.refresh_quotes")
 def refresh_prices() -> None:
-    refresh_quotes(get_context(), get_provisioner())
+    with suppress(ProviderUnavailable):  # the quotes grow older until a later refresh; stale ones admit nothing
+        refresh_quotes(get_context(), get_provisioner())
 
 
 @_periodic("godwit.orphans")

@@ -10,7 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.context import Context
 from service.db.session import run_in_transaction
-from service.db.watches import API, GAP, touch_watch
+from service.db.watches import API, touch_watch
+from service.domain.terms import GAP
 
 log = structlog.get_logger()
 

@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 from service.db.models import Job
 from service.db.session import database_now
 
-CLAIM = timedelta(seconds=60)
-"""Longer than any tick may take; a worker that dies holds its job up for no longer."""
+CLAIM = timedelta(seconds=30)
+"""How long a worker that died holds its job up. A living one prolongs its claim while it works."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

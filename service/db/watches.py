@@ -6,17 +6,16 @@ counts from the later of their returns.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.db.models import Watch
+from service.domain.terms import GAP
 
 API = "api"
 SWEEP = "sweep"
-GAP = timedelta(seconds=10)
-"""A watch not touched for so long was interrupted."""
 
 
 def touch_watch(session: Session, name: str, *, now: datetime) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+GAP = timedelta(seconds=10)
+"""The API and the sweep say every few seconds that they are there; one that did not for so long was away."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:

@@ -62,6 +62,7 @@ class MetricsTail:
         self._warn = warn
         self._offset = 0
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._waiting: deque[MetricPoint] = deque(maxlen=MAX_WAITING_POINTS)
         self._host_values: dict[str, float] = {}
         self._bad_lines = 0
@@ -69,7 +70,9 @@ class MetricsTail:
     def poll(self, at: datetime) -> int | None:
         """Take in what was written since; the last point's step, if there is a new one."""
         last = None
-        for line in self._new_lines():
+        with self._reading:
+            lines = self._new_lines()
+        for line in lines:
             try:
                 point = parse_metrics(line, at)
             except (ValueError, RecursionError) as error:

@@ -12,6 +12,7 @@ from service.domain.decide import decide
 from service.domain.decision import Decision
 from worker.provision.protocol import Provisioner
 from worker.reconcile.act import Intended, Outcome, act
+from worker.reconcile.hold import keep_claim
 from worker.reconcile.intend import intend, to_intended
 from worker.reconcile.load import Loaded, load_job
 from worker.reconcile.observe import observe_job
@@ -33,11 +34,16 @@ def reconcile_job(context: Context, provisioner: Provisioner, job_id: str) -> in
 
 def tick_job(context: Context, provisioner: Provisioner, job_id: str) -> bool:
     """One tick; True when the job is due again at once."""
-    settings, terms = context.settings, context.settings.terms
-    now = context.clock()
-    loaded = run_in_transaction(context.sessions, partial(load_job, job_id=job_id, settings=settings, now=now))
+    load = partial(load_job, job_id=job_id, settings=context.settings, now=context.clock())
+    loaded = run_in_transaction(context.sessions, load)
     if loaded is None:
         return False
+    with keep_claim(context, loaded.claim):
+        return _tick_claimed(context, provisioner, loaded)
+
+
+def _tick_claimed(context: Context, provisioner: Provisioner, loaded: Loaded) -> bool:
+    terms = context.settings.terms
     observed = observe_job(
         loaded, provisioner=provisioner, bucket=lambda: context.bucket, terms=terms, now=context.clock()
     )
@@ -48,7 +54,7 @@ def tick_job(context: Context, provisioner: Provisioner, job_id: str) -> bool:
         partial(intend, loaded=loaded, decision=decision, snapshot=snapshot, found=observed.found),
     )
     if intended is False:
-        log.info("claim_lost", job_id=job_id)
+        log.info("claim_lost", job_id=loaded.job_id)
         return False
     outcomes = _act_all(context, provisioner, loaded, decision, intended if isinstance(intended, Intended) else None)
     write = partial(

@@ -79,7 +79,11 @@ def test_a_member_that_leads_out_or_is_special_is_refused(
     assert list((context.settings.data_dir / "uploads").iterdir()) == []
 
 
-@pytest.mark.parametrize("data", [b"", b"junk", gzip.compress(b"junk" * 500), pack(("a", b"x" * 9999))[:-20]])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"junk", gzip.compress(b"junk" * 500), pack(("a", b"x" * 9999))[:-20]],
+    ids=["empty", "junk", "gzip of junk", "cut short"],
+)
 def test_what_is_no_archive_is_refused(client: TestClient, data: bytes) -> None:
     answer = client.post("/v1/bundles", content=data, headers=GZIP)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_bundle")
