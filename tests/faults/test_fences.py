@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from fastapi.testclient import TestClient
 
 from service.app import create_app
-from service.checkpoints.service import Fenced
+from service.checkpoints.service import CheckpointConflict, Fenced, NewCheckpoint, register
 from service.domain.states import EndReason, JobStatus
 from service.jobs.wishes import cancel_job
 from tests.world import World
@@ -53,16 +54,38 @@ def test_row_28_an_old_fence_gets_409_on_every_verb(world: World) -> None:
         "verified_at": world.clock.now.isoformat(),
     }
     heartbeat = old.next_heartbeat().model_dump(mode="json")
-    client = TestClient(
-        create_app(world.context.settings, clock=world.clock, wake=lambda _job_id: None),
-        headers={"Authorization": f"Bearer {token}"},
-    )
+    app = create_app(world.context.settings, clock=world.clock, wake=lambda _job_id: None)
+    client = TestClient(app, headers={"Authorization": f"Bearer {token}"})
     pretender = {"attempt_id": old.spec.attempt_id, "fence": 2}
     for path, body in ((HEARTBEAT_PATH, heartbeat), (CHECKPOINTS_PATH, registration)):
         for lie in ({}, pretender):
             answer = client.post(path, json={**body, **lie})
             assert (answer.status_code, answer.json()["code"]) == (409, "fenced")
+    app.state.context.sessions.kw["bind"].dispose()
     assert world.job(job_id).checkpoint_step is None
+
+
+def test_row_28_the_register_itself_bars_an_old_fence_and_another_digest(world: World) -> None:
+    job_id, (node,) = world.start(cap_usd="50")
+    world.save(node)
+    new = NewCheckpoint(
+        job_id=job_id,
+        step=node.step,
+        fence=1,
+        manifest_sha256="b" * 64,
+        size_bytes=1,
+        val_loss=None,
+        world_size=1,
+        tokens=0,
+        verified_at=world.clock.now,
+    )
+    with world.transaction() as session, pytest.raises(CheckpointConflict):
+        register(session, new, now=world.clock.now)
+    world.cloud.preempt(node.cluster_name)
+    world.run(job_id, until=lambda: world.job(job_id).fence == 2)
+    with world.transaction() as session, pytest.raises(Fenced):
+        register(session, replace(new, step=50), now=world.clock.now)
+    assert world.job(job_id).checkpoint_step == node.step
 
 
 @pytest.mark.parametrize("first", ["completed", "cancelled"])
@@ -98,7 +121,7 @@ def test_row_29_a_users_error_ends_the_job_and_is_told_with_its_rank(world: Worl
     job = world.job(job_id)
     assert (job.status, job.end_reason, job.user_error_count) == (JobStatus.FAILED, EndReason.USER_ERROR, 1)
     assert job.error is not None
-    assert job.error["kind"] == "user_error"
+    assert (job.error["code"], job.error["exit_code"]) == ("user_error", 1)
     (event,) = world.events("training_error", job_id)
-    assert (event.data["end_reason"], event.data["code"]) == ("user_error", 1)
+    assert event.data == job.error
     assert len(world.attempts(job_id)) == 1, "never relaunched blindly"

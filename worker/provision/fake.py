@@ -95,6 +95,7 @@ class FakeProvisioner:
         self._boot, self._notice, self._memory = boot, notice, memory
         self._lock = threading.RLock()
         self._clusters: dict[str, FakeCluster] = {}
+        self._settled_at: datetime | None = None
         self._prices: dict[str, int] = {}
         self._capacity: dict[str, int] = {}
         self._faults: defaultdict[str, deque[_Fault]] = defaultdict(deque)
@@ -224,6 +225,7 @@ class FakeProvisioner:
             wait = self._notice if has_notice else timedelta(0)
             doom = {"terminate_at": self._clock() + wait, "has_notice": has_notice}
             self._clusters[cluster_name] = _replace_nodes(cluster, {node_rank}, **doom)
+            self._settled_at = None
             self._settle()
 
     # Inside
@@ -249,10 +251,14 @@ class FakeProvisioner:
             chosen = live if ranks is None else live & set(ranks)
             ended = _replace_nodes(cluster, chosen, ended_at=self._clock(), is_preempted=is_preempted)
             self._clusters[cluster_name] = ended
+            self._settled_at = self._settled_at if self._memory else None
 
     def _settle(self) -> None:
         """Let what the clock has passed take effect: notices that ran out, ended clusters that are forgotten."""
         now = self._clock()
+        if now == self._settled_at:
+            return  # a thousand clusters are not walked again for every call of one instant
+        self._settled_at = now
         for name, cluster in list(self._clusters.items()):
             for node in cluster.live_nodes:
                 if node.terminate_at is not None and node.terminate_at <= now:
