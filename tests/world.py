@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -30,16 +29,13 @@ from service.domain.states import TERMINAL_STATUSES, AttemptState, JobStatus, St
 from service.jobs.submit import submit_job
 from service.settings import Settings
 from tests.invariants import check_invariants
+from tests.sim_node import FakeClock, SimNode
 from training.protocol.job_spec import JobSpec
-from training.protocol.launch_spec import LaunchSpec
 from training.protocol.messages import (
     Command,
-    CorruptCheckpoint,
     ExitKind,
     ExitReport,
     Heartbeat,
-    Notice,
-    Phase,
     Reply,
 )
 from worker.billing.accrual import accrue_all
@@ -49,59 +45,10 @@ from worker.reconcile.tick import reconcile_job, tick_job
 from worker.sweep.due import sweep_due_jobs
 from worker.sweep.orphans import sweep_orphans
 
-START = datetime(2026, 3, 29, 0, 30, 0, 123_456, tzinfo=UTC)
 PROJECT = "prj-test"
 BOOT_GRACE = timedelta(minutes=15)
 """How long a node waits for its first answer before it powers off."""
 TARGET_STEPS = 100
-
-
-@dataclass
-class FakeClock:
-    now: datetime = START
-
-    def __call__(self) -> datetime:
-        return self.now
-
-
-@dataclass
-class SimNode:
-    """One node: what its agent knows, and nothing that only the service knows."""
-
-    cluster_name: str
-    spec: LaunchSpec
-    grant_until: datetime
-    seq: int = 0
-    step: int = 0
-    has_grant: bool = False
-    notice: Notice | None = None
-    exit: ExitReport | None = None
-    corrupt: tuple[CorruptCheckpoint, ...] = ()
-    sent: list[Heartbeat] = field(default_factory=list)
-    is_fenced: bool = False
-
-    @property
-    def rank(self) -> int:
-        return self.spec.node_rank
-
-    def next_heartbeat(self) -> Heartbeat:
-        self.seq += 1
-        resumed = self.spec.candidates[0].step if self.spec.candidates else 0
-        is_running = self.has_grant and self.step > resumed
-        heartbeat = Heartbeat(
-            attempt_id=self.spec.attempt_id,
-            fence=self.spec.fence,
-            node_rank=self.rank,
-            seq=self.seq,
-            phase=Phase.RUNNING if is_running else Phase.STARTING_RANKS,
-            step=self.step if self.has_grant else None,
-            resumed_from_step=resumed if self.has_grant else None,
-            corrupt_checkpoints=self.corrupt,
-            notice=self.notice,
-            exit=self.exit,
-        )
-        self.sent.append(heartbeat)
-        return heartbeat
 
 
 class World:

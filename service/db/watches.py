@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from service.db.models import Watch
@@ -20,10 +21,10 @@ SWEEP = "sweep"
 
 def touch_watch(session: Session, name: str, *, now: datetime) -> None:
     """Say that the duty is being done now; a gap before it makes this a return."""
-    watch = session.scalar(select(Watch).where(Watch.name == name).with_for_update())
-    if watch is None:
-        session.add(Watch(name=name, last_at=now, returned_at=now))
-        return
+    insert = postgresql.insert if session.get_bind().dialect.name == "postgresql" else sqlite.insert
+    first = insert(Watch).values(name=name, last_at=now, returned_at=now)
+    session.execute(first.on_conflict_do_nothing())
+    watch = session.scalars(select(Watch).where(Watch.name == name).with_for_update()).one()
     if now - watch.last_at > GAP:
         watch.returned_at = now
     watch.last_at = max(watch.last_at, now)

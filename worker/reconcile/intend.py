@@ -267,7 +267,7 @@ def _enter_status(session: Session, job: Job, before: JobStatus, status: JobStat
 def _reset_for_retry(job: Job) -> None:
     job.retry_requested_at = job.end_reason = job.stop_reason = job.error = job.ended_at = None
     job.faults_since_progress = 0
-    job.not_before = None
+    job.not_before = job.deadline_missed_at = None
 
 
 def _tell_training_error(session: Session, job: Job, *, now: datetime) -> None:
