@@ -12,7 +12,7 @@ from tests.e2e.receiver import listen_to
 from tests.e2e.runs import check_promises, list_node_processes, submit
 from tests.e2e.stack import ON_DEMAND_HOURLY_USD, SPOT_SHARE, Stack, run_stack
 
-TERMS = {"GRANT": "8", "DRAIN": "4", "TEARDOWN": "1", "STARTUP": "15", "SILENCE": "6", "MARGIN": "1"}
+TERMS = {"GRANT": "8", "DRAIN": "4", "TEARDOWN": "1", "STARTUP": "15", "SILENCE": "12", "MARGIN": "1"}
 CEILING_USD = ON_DEMAND_HOURLY_USD * SPOT_SHARE * 1.02
 """Just above what spot costs, so that what is held is soon spent."""
 CAP_USD = Decimal("0.0225")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,8 @@ def test_a_process_that_ignores_a_polite_stop_is_killed_with_its_children() -> N
         stop_group(parent, grace_seconds=0.2)
         assert not is_alive(parent)
         process.wait()
-    assert not is_alive(child)
+    pause = threading.Event()
+    assert any(not is_alive(child) or pause.wait(0.05) for _ in range(200)), "SIGKILL takes its moment, not ten seconds"
 
 
 def test_a_log_is_cut_while_its_writer_goes_on(tmp_path: Path) -> None:
