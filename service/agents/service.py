@@ -135,12 +135,18 @@ def _record_progress(session: Session, job: Job, attempt: Attempt, heartbeat: He
 
 
 def _may_run_on(session: Session, job: Job, attempt: Attempt, *, terms: Terms, now: datetime) -> bool:
-    """Renew the grant where it is due. A refusal is the budget's stop: a hold, the 100 % alert, and a drain to come."""
+    """Renew the grant where it is due. A refusal for good is the budget's stop: a hold, the 100 % alert, a drain to come.
+
+    Money that other attempts only hold may come free: then the node goes on within the grant in hand, asks again with each
+    heartbeat, and at the grant's end drains by itself, to wait for its turn.
+    """
     is_leaving = attempt.state in _COMMANDS or job.has_user_hold or job.has_budget_hold or job.stop_reason is not None
     if is_leaving or renew_grant(session, job, attempt, terms=terms, now=now):
         return True
-    job.has_budget_hold = True
     need_nano = smallest_need(attempt, terms=terms, now=now)
+    if not budgets.is_spent(session, job.project_id, job.id, attempt.reserved_nano + need_nano):
+        return True
+    job.has_budget_hold = True
     budgets.tell_stop(session, job.project_id, job.id, need_nano=need_nano, now=now)
     return False
 
