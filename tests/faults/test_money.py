@@ -10,10 +10,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from service.budgets.service import reserve, settle, top_up
-from service.db.models import BudgetAlert
+from service.db.models import Budget, BudgetAlert
 from service.db.session import run_in_transaction
 from service.domain.money import to_nano
 from service.domain.states import EndReason, JobStatus, StatusReason
+from service.jobs.wishes import cancel_job
 from tests.model.workers import Worker
 from tests.world import PROJECT, World
 from training.protocol.messages import ExitKind
@@ -162,6 +163,37 @@ def test_row_33_a_top_up_between_look_and_hold_is_not_overtaken(world: World) ->
     worker.resume()
     world.drain()
     assert world.job(job_id).status == JobStatus.SUCCEEDED
+
+
+def test_row_33_money_that_another_job_only_holds_stops_nobody(world: World) -> None:
+    """A renewal refused for money that may come free is no budget stop: the node goes on within its grant, and asks again."""
+    for offer in world.cloud.list_offers():
+        world.cloud.set_price(offer.id, offer.on_demand_hourly_nano)
+    budget_id = world.add_project_budget(usd(1000))
+    large, _ = world.start(num_nodes=4, resources={"market": "on-demand"})
+    small, (node,) = world.start(resources={"market": "on-demand"})
+    with world.transaction() as session:
+        budget = session.get_one(Budget, budget_id)
+        top_up(session, budget_id, budget.spent_nano + budget.reserved_nano - budget.cap_nano, now=world.clock.now)
+    granted = world.attempts(small)[0].grant_until
+    terms = world.context.settings.terms
+    while granted - world.clock.now > terms.grant / 2:
+        world.beat(node)
+        world.accrue()
+        world.advance(20)
+    reply = world.beat(node)
+    assert reply is not None
+    assert reply.commands == ()
+    assert world.attempts(small)[0].grant_until == granted, "there is no money for more now"
+    assert not world.job(small).has_budget_hold
+
+    world.wish(cancel_job, large, is_now=True)
+    world.run(large, until=lambda: world.job(large).status == JobStatus.CANCELLED)
+    world.beat(node)
+    assert world.attempts(small)[0].grant_until > granted, "what the other held came free"
+    world.drain()
+    assert world.job(small).status == JobStatus.SUCCEEDED
+    assert len(world.attempts(small)) == 1
 
 
 def test_row_38_a_threshold_crossed_by_two_workers_is_told_once(world: World) -> None:
