@@ -30,7 +30,7 @@ from training.protocol.job_spec import JobSpec
 
 def register(app: typer.Typer) -> None:
     app.command(
-        "demo", epilog=examples("godwit demo", "godwit demo --report report.json", "godwit demo --budget 0.38")
+        "demo", epilog=examples("godwit demo", "godwit demo --report report.json", "godwit demo --budget 0.36")
     )(demo)
 
 
