@@ -73,7 +73,7 @@ def report_drill(drill: Drill, attempts: Sequence[Attempt]) -> DrillView:
         detection_seconds=_seconds(drill.acted_at, known_at),
         relaunch_seconds=_seconds(known_at, after.up_at if after else None),
         first_step_seconds=_seconds(drill.acted_at, first_step_at),
-        at_step=hit.last_step if hit and known_at else None,
+        at_step=_step_reached(hit, after) if hit and known_at else None,
         resumed_from_step=after.resumed_from_step if after else None,
         steps_lost=_steps_lost(hit, after),
     )
@@ -87,7 +87,7 @@ def _show_preemption(attempt: Attempt, after: Attempt | None) -> PreemptionView:
         offer_id=attempt.offer_id,
         notice=attempt.notice_at is not None,
         at=at,
-        at_step=attempt.last_step,
+        at_step=_step_reached(attempt, after),
         resumed_fence=after.fence if after else None,
         resumed_from_step=after.resumed_from_step if after else None,
         steps_lost=_steps_lost(attempt, after),
@@ -106,6 +106,12 @@ def _steps_lost(before: Attempt | None, after: Attempt | None) -> int | None:
         return None
     reached = before.last_step if before.last_step is not None else before.resumed_from_step
     return max(0, (reached or 0) - after.resumed_from_step)
+
+
+def _step_reached(before: Attempt, after: Attempt | None) -> int | None:
+    """The last step heard of; a checkpoint that was resumed from proves one that no heartbeat told of any more."""
+    told = [before.last_step, after.resumed_from_step if after else None]
+    return max((step for step in told if step is not None), default=None)
 
 
 def _seconds(start: datetime | None, end: datetime | None) -> float | None:

@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.model import machine
 
 STEPS_AN_EXAMPLE = 100
-EXAMPLES = 60
+EXAMPLES = 80
 
 
 @pytest.mark.timeout(600)
